@@ -1,0 +1,57 @@
+// A fixed pool of threads for the loops inside one op. Work is cut into contiguous ranges, thread
+// i always gets the same one for the same n, so results do not depend on timing.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hadal {
+
+class ThreadPool {
+ public:
+  // `threads` >= 1 workers in all, the caller included; 0 = one for each core this process may use.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls fn(begin, end, thread) on disjoint ranges that cover [0, n); blocks until all are done.
+  // `grain`: ranges start at multiples of it (except the end); a loop of one grain stays on the
+  // calling thread. fn must not throw and must not call run() again.
+  template <class F>
+  void run(int64_t n, int64_t grain, F&& fn) {
+    if (n <= 0) return;
+    if (size() == 1 || n <= grain) {
+      fn(int64_t{0}, n, 0);
+      return;
+    }
+    dispatch(
+        n, grain, [](void* f, int64_t b, int64_t e, int t) { (*static_cast<F*>(f))(b, e, t); },
+        const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+
+ private:
+  using Call = void (*)(void*, int64_t, int64_t, int);
+  void dispatch(int64_t n, int64_t grain, Call call, void* fn);
+  void work(int index);
+  void run_share(int index);
+
+  std::vector<std::thread> workers_;
+  // The current loop; written by the caller before `epoch_` moves, read by workers after.
+  int64_t n_ = 0, grain_ = 1;
+  Call call_ = nullptr;
+  void* fn_ = nullptr;
+  std::atomic<uint32_t> epoch_{0}, pending_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex sleep_mutex_;
+  std::condition_variable wake_;
+  int sleepers_ = 0;  // guarded by sleep_mutex_
+};
+
+}  // namespace hadal

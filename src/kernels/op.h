@@ -1,0 +1,48 @@
+// What every op shares: the device, the table of chosen kernels, the context that calls carry.
+// An op is one header here (the contract), candidates under cpu/ (and gpu/, cuda/, hip/), and the
+// order of preference under dispatch/. The choice is made once, at load, from capability alone.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+
+namespace hadal {
+
+// What this machine can run. Filled by detect_device(); tests may clear bits.
+struct Device {
+  std::string name;  // "cpu (avx512_bf16, amx_bf16)"
+  bool avx2 = false;         // AVX2 + FMA + F16C
+  bool avx512 = false;       // AVX-512 F, BW, DQ, VL, VBMI and BF16
+  bool amx = false;          // the above and AMX-BF16 tiles that the system lets this process use
+};
+
+// The CPU under this process (asks the kernel for AMX tile state where there is any).
+Device detect_device();
+
+// One implementation of an op. `supports` answers "" for yes, or the reason for no.
+template <class Launch>
+struct Candidate {
+  const char* name;  // arch_op, as the file is called: "avx512_linear"
+  std::string (*supports)(const Device&);
+  Launch* launch;
+};
+
+// One line of `hadal kernels`.
+struct KernelChoice {
+  std::string op, candidate;
+  bool chosen = false;
+  std::string reason;  // why not, where not chosen
+};
+
+struct Kernels;  // kernels/dispatch/kernels.h: the chosen launch of each op
+
+// All that an op needs beside its operands. Lives as long as the engine; no allocation in a step.
+struct Context {
+  ThreadPool& threads;
+  const Kernels& kernels;
+};
+
+}  // namespace hadal
