@@ -32,6 +32,8 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
+    {"avx2", &Device::avx2, avx2_linear, avx2_grouped_linear, avx2_batched_linear,
+     avx2_batched_linear_transposed},
     {"avx512", &Device::avx512, avx512_linear, avx512_grouped_linear, avx512_batched_linear,
      avx512_batched_linear_transposed},
     {"amx", &Device::amx, amx_linear, amx_grouped_linear, amx_batched_linear,

@@ -27,6 +27,8 @@ struct Family {
 const Family kFamilies[] = {
     {"ref", nullptr, ref_linear, ref_grouped_linear, ref_batched_linear,
      ref_batched_linear_transposed},
+    {"avx2", &Device::avx2, avx2_linear, avx2_grouped_linear, avx2_batched_linear,
+     avx2_batched_linear_transposed},
     {"avx512", &Device::avx512, avx512_linear, avx512_grouped_linear, avx512_batched_linear,
      avx512_batched_linear_transposed},
     {"amx", &Device::amx, amx_linear, amx_grouped_linear, amx_batched_linear,

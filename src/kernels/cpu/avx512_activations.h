@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/cpu/avx512_weights.h"
-#include "kernels/cpu/product.h"
 
 namespace hadal {
 

@@ -14,6 +14,7 @@ namespace {
 constexpr int kMaxRows = 8;          // rows of x in one pass of the inner loop
 constexpr int64_t kDirectRows = 16;  // up to here decoding again for each pass is cheaper
 constexpr int64_t kPanelRows = 32;
+constexpr int64_t kCutChunks = 8;  // of K at a time: with kMaxRows rows of x they fit in L1
 
 // Up to kMaxRows rows of x and y.
 struct Tokens {
@@ -23,9 +24,12 @@ struct Tokens {
   bool y_bf16;
 };
 
+// Chunks [begin, full) of a row, whole ones, and then `tail` columns of a partial one. Where the
+// range is not all of K, the sums of each row of W and x come from and go to `sums`, [rows, M, 16].
 struct Columns {
-  int64_t full;  // whole chunks
-  int64_t tail;  // columns in the last, partial one
+  int64_t begin, full, tail;
+  bool first = true, last = true;
+  float* sums = nullptr;
 };
 
 Tokens tokens_of(const PreparedRows& x, const Segment& s, int64_t first, int count, DType y) {
@@ -93,16 +97,18 @@ inline void add_chunk(const Operand& w, __m512 scale, int64_t c, const Tokens& t
   }
 }
 
-// Rows [begin, end) of W, M rows of x: the whole K.
+// Rows [begin, end) of W, M rows of x.
 template <class Dot, int M, class Source>
 void multiply_rows(const Source& w, int64_t begin, int64_t end, const Columns& columns,
                    const Tokens& t) {
   for (int64_t n = begin; n < end; ++n) {
     auto row = w.row(n);
+    float* sums = columns.sums + (n - begin) * M * 16;
     __m512 sum[M];
 #pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) sum[m] = _mm512_setzero_ps();
-    int64_t c = 0;
+    for (int m = 0; m < M; ++m)
+      sum[m] = columns.first ? _mm512_setzero_ps() : _mm512_load_ps(sums + 16 * m);
+    int64_t c = columns.begin;
     for (; c < columns.full; ++c) {
       prefetch_ahead<Source>(row, c);
       add_chunk<Dot, M>(Dot::operand(w.load(row, c)), w.scale(row, c), c, t, sum);
@@ -110,6 +116,11 @@ void multiply_rows(const Source& w, int64_t begin, int64_t end, const Columns& c
     if (columns.tail)
       add_chunk<Dot, M>(Dot::operand(w.load_tail(row, c, columns.tail)),
                         w.scale_tail(row, c, columns.tail), c, t, sum);
+    if (!columns.last) {
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) _mm512_store_ps(sums + 16 * m, sum[m]);
+      continue;
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       float value = _mm512_reduce_add_ps(sum[m]);
@@ -164,24 +175,52 @@ struct Panel {
 };
 
 template <class Dot, class Source>
-auto decode_panel(const Source& w, int64_t begin, int64_t end, const Columns& columns,
-                  Scratch& memory) {
+auto decode_panel(const Source& w, int64_t begin, int64_t end, int64_t k, Scratch& memory) {
   using Operand = decltype(Dot::operand(w.load(w.row(0), 0)));
   using Cell = typename Panel<Operand>::Cell;
-  int64_t chunks = columns.full + (columns.tail > 0);
+  int64_t full = k / kChunk, tail = k % kChunk, chunks = full + (tail > 0);
   Panel<Operand> panel{static_cast<Cell*>(memory.grow((end - begin) * chunks * sizeof(Cell))),
                        begin, chunks};
   Cell* cell = panel.cells;
   for (int64_t n = begin; n < end; ++n) {
     auto row = w.row(n);
-    for (int64_t c = 0; c < columns.full; ++c, ++cell)
+    for (int64_t c = 0; c < full; ++c, ++cell) {
+      prefetch_ahead<Source>(row, c);
       *cell = {Dot::operand(w.load(row, c)), w.scale(row, c)};
-    if (columns.tail) {
-      *cell++ = {Dot::operand(w.load_tail(row, columns.full, columns.tail)),
-                 w.scale_tail(row, columns.full, columns.tail)};
     }
+    if (tail) *cell++ = {Dot::operand(w.load_tail(row, full, tail)), w.scale_tail(row, full, tail)};
   }
   return panel;
+}
+
+// Rows [begin, end) of W, straight from memory, times the few rows of a segment.
+template <class Dot, class Source>
+void multiply_direct(const Source& source, const Product& p, const PreparedRows& x,
+                     const Segment& s, int64_t begin, int64_t end) {
+  int64_t passes = (s.count + kMaxRows - 1) / kMaxRows;
+  for (int64_t i = 0; i < passes; ++i) {
+    int64_t first = s.count * i / passes;
+    int count = static_cast<int>(s.count * (i + 1) / passes - first);
+    Tokens t = tokens_of(x, s, first, count, p.y.dtype);
+    multiply_tokens<Dot>(source, begin, end, {0, p.k / kChunk, p.k % kChunk}, t, count);
+  }
+}
+
+// The same from a decoded panel. K is cut so that the rows of x stay in L1 for all rows of W.
+template <class Dot, class Source>
+void multiply_panel(const Source& panel, const Product& p, const PreparedRows& x, const Segment& s,
+                    int64_t begin, int64_t end) {
+  alignas(64) float sums[kPanelRows * kMaxRows * 16];
+  int64_t full = p.k / kChunk, tail = p.k % kChunk;
+  for (int64_t first = 0; first < s.count; first += kMaxRows) {
+    int count = static_cast<int>(std::min<int64_t>(kMaxRows, s.count - first));
+    Tokens t = tokens_of(x, s, first, count, p.y.dtype);
+    for (int64_t c = 0; c == 0 || c < full; c += kCutChunks) {
+      bool last = c + kCutChunks >= full;
+      Columns columns{c, std::min(full, c + kCutChunks), last ? tail : 0, c == 0, last, sums};
+      multiply_tokens<Dot>(panel, begin, end, columns, t, count);
+    }
+  }
 }
 
 // Rows [begin, end) of W times all rows of the segment.
@@ -189,25 +228,14 @@ template <class Source, class Dot>
 void multiply_segment(const Product& p, const PreparedRows& x, const Segment& s, int64_t begin,
                       int64_t end) {
   thread_local Scratch scale_memory, panel_memory;
-  Columns columns{p.k / kChunk, p.k % kChunk};
   Source source(*s.w, begin, end, scale_memory);
   for (int64_t n = begin; n < end; n += kPanelRows) {
     int64_t last = std::min(end, n + kPanelRows);
     if (s.count <= kDirectRows) {
-      int64_t passes = (s.count + kMaxRows - 1) / kMaxRows;
-      for (int64_t i = 0; i < passes; ++i) {
-        int64_t first = s.count * i / passes;
-        int count = static_cast<int>(s.count * (i + 1) / passes - first);
-        Tokens t = tokens_of(x, s, first, count, p.y.dtype);
-        multiply_tokens<Dot>(source, n, last, columns, t, count);
-      }
-      continue;
-    }
-    auto panel = decode_panel<Dot>(source, n, last, columns, panel_memory);
-    for (int64_t first = 0; first < s.count; first += kMaxRows) {
-      int count = static_cast<int>(std::min<int64_t>(kMaxRows, s.count - first));
-      Tokens t = tokens_of(x, s, first, count, p.y.dtype);
-      multiply_tokens<Dot>(panel, n, last, columns, t, count);
+      multiply_direct<Dot>(source, p, x, s, n, last);
+    } else {
+      auto panel = decode_panel<Dot>(source, n, last, p.k, panel_memory);
+      multiply_panel<Dot>(panel, p, x, s, n, last);
     }
   }
 }

@@ -8,9 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/target.h"
-#include "kernels/weight.h"
 
 namespace hadal {
 
@@ -63,18 +62,6 @@ constexpr Bf16Tables make_bf16_tables() {
 }
 
 inline constexpr Bf16Tables kBf16Tables = make_bf16_tables();
-
-// FP8 scales of rows [begin, end) as fp32, [row blocks][column blocks], in `scratch`.
-inline const float* expand_fp8_scales(const Weight& w, int64_t begin, int64_t end,
-                                      Scratch& scratch) {
-  int64_t columns = w.scale.shape[1], first = (w.row0 + begin) / kFp8Block;
-  int64_t blocks = (w.row0 + end - 1) / kFp8Block - first + 1;
-  auto* out = static_cast<float*>(scratch.grow(blocks * columns * 4));
-  for (int64_t i = 0; i < blocks; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      out[i * columns + j] = fp8_scale(w, (first + i) * kFp8Block - w.row0, j);
-  return out;
-}
 
 HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 namespace {

@@ -49,4 +49,14 @@ Product product_of(const Tensor& x, std::span<const Weight> w, const Tensor& y) 
           groups, y,        nullptr,  nullptr};
 }
 
+const float* expand_fp8_scales(const Weight& w, int64_t begin, int64_t end, Scratch& scratch) {
+  int64_t columns = w.scale.shape[1], first = (w.row0 + begin) / kFp8Block;
+  int64_t blocks = (w.row0 + end - 1) / kFp8Block - first + 1;
+  auto* out = static_cast<float*>(scratch.grow(blocks * columns * 4));
+  for (int64_t i = 0; i < blocks; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      out[i * columns + j] = fp8_scale(w, (first + i) * kFp8Block - w.row0, j);
+  return out;
+}
+
 }  // namespace hadal

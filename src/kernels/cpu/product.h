@@ -2,6 +2,7 @@
 // weight and the rows of x and y that go with it (one segment; one per expert; one per group).
 #pragma once
 
+#include "kernels/cpu/scratch.h"
 #include "kernels/linear.h"
 
 namespace hadal {
@@ -41,6 +42,9 @@ Product product_of(const Activation& x, const Weight& w, const Tensor& y);
 Product product_of(const Activation& x, const int32_t* rows, const int32_t* offsets,
                    std::span<const Weight> experts, const Tensor& y);
 Product product_of(const Tensor& x, std::span<const Weight> w, const Tensor& y);
+
+// FP8 scales of rows [begin, end) of w as fp32, [row blocks, column blocks], in `scratch`.
+const float* expand_fp8_scales(const Weight& w, int64_t begin, int64_t end, Scratch& scratch);
 
 // Calls fn(segment, begin, end, thread) on the rows of W that a thread is to do: the rows of all
 // segments that have any rows of y are laid end to end and cut evenly, at multiples of `grain`.

@@ -11,6 +11,8 @@ namespace {
 
 std::string always(const Device&) { return ""; }
 
+std::string needs_avx2(const Device& d) { return d.avx2 ? "" : "needs AVX2, FMA and F16C"; }
+
 std::string needs_amx(const Device& d) {
   return d.amx ? "" : "needs AMX-BF16 tiles and a system that lets this process use them";
 }
@@ -20,23 +22,29 @@ std::string needs_avx512(const Device& d) {
 }
 
 constexpr Candidate<LinearFn> kLinearFew[] = {{"avx512_linear", needs_avx512, avx512_linear},
+                                              {"avx2_linear", needs_avx2, avx2_linear},
                                               {"ref_linear", always, ref_linear}};
 constexpr Candidate<LinearFn> kLinearMany[] = {{"amx_linear", needs_amx, amx_linear},
                                                {"avx512_linear", needs_avx512, avx512_linear},
+                                               {"avx2_linear", needs_avx2, avx2_linear},
                                                {"ref_linear", always, ref_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
+    {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
     {"amx_grouped_linear", needs_amx, amx_grouped_linear},
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
+    {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<BatchedLinearFn> kBatched[] = {
     {"amx_batched_linear", needs_amx, amx_batched_linear},
     {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
+    {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
     {"ref_batched_linear", always, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
     {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
+    {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
     {"ref_batched_linear_transposed", always, ref_batched_linear_transposed}};
 
 bool float_like(DType t) { return t == DType::kF32 || t == DType::kBF16; }
