@@ -70,26 +70,6 @@ int64_t weight_bytes(const TensorSource& source) {
   return n;
 }
 
-// Reads one byte of every page, so that the first prompt does not wait for the disk.
-void read_ahead(const TensorSource& source, const std::function<void(int64_t, int64_t)>& progress) {
-  constexpr int64_t kPage = 4096, kReport = 64 << 20;
-  int64_t total = weight_bytes(source), done = 0, reported = 0;
-  for (const auto& name : source.names()) {
-    auto t = source.find(name);
-    if (!t) continue;
-    const volatile char* p = static_cast<const char*>(t->data);
-    for (int64_t i = 0; i < t->bytes(); i += kPage) {
-      (void)p[i];
-      if (done + i - reported >= kReport) {
-        reported = done + i;
-        if (progress) progress(reported, total);
-      }
-    }
-    done += t->bytes();
-  }
-  if (progress) progress(total, total);
-}
-
 }  // namespace
 
 Status Engine::Impl::load(const Config& config, const std::string& path) {
@@ -129,9 +109,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
   std::string config_path = path + "/config.json";
   HADAL_TRY(std::string text, read_file(config_path));
   HADAL_TRY(Config config, parse_config(text, config_path));
-  HADAL_TRY(impl->source, Checkpoint::open(path));
+  HADAL_TRY(auto checkpoint, Checkpoint::open(path));
+  const Checkpoint& files = *checkpoint;
+  impl->source = std::move(checkpoint);
   HADAL_TRY_STATUS(impl->load(config, path));
-  read_ahead(*impl->source, options.progress);
+  HADAL_TRY_STATUS(files.preload(options.progress));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
