@@ -2,6 +2,7 @@
 // formats, tests/data/fixtures (docs/TESTING.md says what each exercises).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/file.h"
@@ -134,8 +135,13 @@ TEST_P(FixtureTest, ReleaseNumericsStayClose) {
   Sequence sequence(runner.pool());
   auto logits = runner.run(sequence, f.prompt, 64);
   const float* want = f.floats("prompt_logits");
+  // Once an indexer must choose, its quantised scores choose other entries than fp32 ones do (these
+  // weights are random): compare the rows before that. Golden T1 checks the quantised choice.
+  int64_t rows = static_cast<int64_t>(f.prompt.size());
+  int ratio = f.config.family == Family::kV4 ? 4 : 1;
+  if (f.config.index_topk) rows = std::min(rows, f.config.index_topk * ratio);
   double error = 0, size = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
+  for (int64_t i = 0; i < rows * f.config.vocab; ++i) {
     error += std::pow(double(logits[i]) - want[i], 2);
     size += std::pow(double(want[i]), 2);
   }
