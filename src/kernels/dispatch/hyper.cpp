@@ -1,0 +1,25 @@
+// Candidates of mHC's mixes, best first.
+#include "kernels/cpu/ref_hyper.h"
+#include "kernels/dispatch/kernels.h"
+
+namespace hadal {
+namespace {
+
+std::string always(const Device&) { return ""; }
+
+constexpr Candidate<HyperPreFn> kHyperPre[] = {
+    {"ref_hyper_pre", always, ref_hyper_pre},
+};
+
+}  // namespace
+
+void choose_hyper(const Device& device, std::span<const std::string> without, Kernels& k) {
+  k.hyper_pre = choose<HyperPreFn>("hyper_pre", kHyperPre, device, without, k);
+}
+
+void hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
+               const Tensor& y, const Tensor& post, const Tensor& comb) {
+  ctx.kernels.hyper_pre(ctx, x, w, p, y, post, comb);
+}
+
+}  // namespace hadal
