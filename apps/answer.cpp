@@ -58,9 +58,15 @@ std::string closing_line(const Generation& g, bool stop_string) {
   auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   const char* reason = "";
   switch (g.reason) {
-    case FinishReason::kStop: reason = "ended by the model"; break;
-    case FinishReason::kLength: reason = "cut at --max-tokens"; break;
-    case FinishReason::kContext: reason = "cut at the end of the context"; break;
+    case FinishReason::kStop:
+      reason = "ended by the model";
+      break;
+    case FinishReason::kLength:
+      reason = "cut at --max-tokens";
+      break;
+    case FinishReason::kContext:
+      reason = "cut at the end of the context";
+      break;
     case FinishReason::kCancelled:
       reason = stop_string ? "ended at a stop text" : "interrupted";
       break;

@@ -29,7 +29,8 @@ int64_t free_memory() {
 #if defined(__x86_64__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-uint64_t sum(const uint64_t* p, int64_t n) {
+uint64_t
+sum(const uint64_t* p, int64_t n) {
   constexpr int kLanes = 64;  // enough loads in flight for any vector width
   uint64_t lane[kLanes] = {}, total = 0;
   for (int64_t i = 0; i + kLanes <= n; i += kLanes)
@@ -56,9 +57,8 @@ Bandwidth measure_read_bandwidth(int threads, int passes) {
   std::atomic<uint64_t> total{0};
   for (int pass = 0; pass < passes; ++pass) {
     auto start = std::chrono::steady_clock::now();
-    pool.run(bytes / kWords, kGrain / kWords, [&](int64_t begin, int64_t end, int) {
-      total += sum(words + begin, end - begin);
-    });
+    pool.run(bytes / kWords, kGrain / kWords,
+             [&](int64_t begin, int64_t end, int) { total += sum(words + begin, end - begin); });
     double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     out.bytes_per_second = std::max(out.bytes_per_second, static_cast<double>(bytes) / s);
   }

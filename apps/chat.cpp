@@ -44,8 +44,7 @@ class Talk {
   // Forgets the conversation. The session keeps its tokens: the next one may begin alike.
   void reset() {
     conversation_.messages.clear();
-    if (!system_.empty())
-      conversation_.messages.push_back(text_message(Role::kSystem, system_));
+    if (!system_.empty()) conversation_.messages.push_back(text_message(Role::kSystem, system_));
   }
 
   // Streams the answer to standard output. After an error the question is forgotten.

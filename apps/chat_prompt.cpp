@@ -28,7 +28,8 @@ Result<ChatEncoder> ChatEncoder::open(const std::string& model, const ChatFlags&
 }
 
 Result<ChatPrompt> ChatEncoder::encode(const Conversation& conversation) {
-  HADAL_TRY(Prompt prompt, encode_chat(conversation, options_for(conversation, options_), strings_));
+  HADAL_TRY(Prompt prompt,
+            encode_chat(conversation, options_for(conversation, options_), strings_));
   if (prompt.own_wording && !warned_) log_warning(strings_.warning);
   warned_ = warned_ || prompt.own_wording;
   std::vector<TextPart> parts;

@@ -8,49 +8,52 @@
 
 namespace hadal {
 
+// `unit` stands for the value in --help.
 template <class T>
-CLI::Option* Flags::add(const std::string& name, T& value, const std::string& about) {
-  return app_.add_option(name, value, about)->group(section_);
+CLI::Option* Flags::add(const std::string& name, T& value, const char* unit,
+                        const std::string& about) {
+  return app_.add_option(name, value, about)->type_name(unit)->group(section_);
 }
 
 void Flags::argument(const std::string& name, std::string& value, const std::string& about) {
-  add(name, value, about)->required()->group("Arguments");
+  add(name, value, "", about)->required()->group("Arguments");
 }
 void Flags::optional_argument(const std::string& name, std::string& value,
                               const std::string& about) {
-  add(name, value, about)->group("Arguments");
+  add(name, value, "", about)->group("Arguments");
 }
 
 void Flags::option(const std::string& name, std::string& value, const std::string& about) {
-  auto* option = add(name, value, about);
-  if (!value.empty()) option->capture_default_str();
+  add(name, value, "TEXT", about);
 }
 void Flags::option(const std::string& name, int& value, const std::string& about) {
-  add(name, value, about)->capture_default_str();
+  add(name, value, "N", fmt::format("{} [{}]", about, value));
 }
 void Flags::option(const std::string& name, int64_t& value, const std::string& about) {
-  add(name, value, about)->capture_default_str();
+  add(name, value, "N", fmt::format("{} [{}]", about, value));
 }
 void Flags::option(const std::string& name, std::optional<int64_t>& value,
                    const std::string& about) {
-  add(name, value, about);
+  add(name, value, "N", about);
 }
 void Flags::option(const std::string& name, std::optional<uint64_t>& value,
                    const std::string& about) {
-  add(name, value, about);
+  add(name, value, "N", about);
 }
-void Flags::option(const std::string& name, std::optional<float>& value,
-                   const std::string& about) {
-  add(name, value, about);
+void Flags::option(const std::string& name, std::optional<float>& value, const std::string& about) {
+  add(name, value, "X", about);
 }
 void Flags::option(const std::string& name, std::vector<std::string>& values,
                    const std::string& about) {
   // One value each time: a list that takes all that follows would swallow the arguments.
-  add(name, values, about)->expected(1)->take_all()->allow_extra_args(false);
+  add(name, values, "TEXT", about)->expected(1)->take_all()->allow_extra_args(false);
 }
 void Flags::choice(const std::string& name, std::string& value,
                    const std::vector<std::string>& allowed, const std::string& about) {
-  add(name, value, about)->capture_default_str()->check(CLI::IsMember(allowed));
+  std::string unit = fmt::format("{}", fmt::join(allowed, "|"));
+  add(name, value, "", fmt::format("{} [{}]", about, value))
+      ->check(CLI::IsMember(allowed).description(""))
+      ->type_name(unit);
 }
 void Flags::flag(const std::string& name, bool& value, const std::string& about) {
   app_.add_flag(name, value, about)->group(section_);
@@ -69,17 +72,27 @@ int usage_error(const std::string& sentence, const std::string& verb) {
   return kUsageError;
 }
 
-// One sentence for what CLI11 did not accept.
+// One sentence for what CLI11 did not accept on the command line of a verb.
 std::string sentence_of(const CLI::ParseError& e, const CLI::App& verb) {
+  std::string what = e.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&e)) {
-    for (const std::string& word : verb.remaining()) {
+    auto words = verb.remaining();
+    for (const std::string& word : words) {
       if (word.size() > 1 && word[0] == '-') return fmt::format("unknown option {}", word);
     }
-    auto words = verb.remaining();
     return fmt::format("unexpected argument '{}': put quotes around a text of several words",
                        words.empty() ? "" : words.front());
   }
-  return e.what();
+  if (const std::string could = "Could not convert: "; what.starts_with(could))
+    return fmt::format("a value cannot be read: {}", what.substr(could.size()));
+  return what;
+}
+
+int print_help(const CLI::App& app, const CLI::App* verb) {
+  std::string text = verb == &app ? app.help() : verb->help("hadal");
+  for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+  std::fputs(text.c_str(), stdout);
+  return 0;
 }
 
 }  // namespace
@@ -89,26 +102,34 @@ int run_program(const std::vector<std::unique_ptr<Verb>>& verbs, int argc, char*
   app.set_version_flag("--version", "hadal " HADAL_VERSION, "Print the version and end");
   app.require_subcommand(1);
   app.get_formatter()->column_width(28);
-  app.get_formatter()->label("SUBCOMMAND", "VERB");
-  app.get_formatter()->label("Subcommands", "Verbs");
+  for (auto [word, ours] :
+       {std::pair{"SUBCOMMAND", "VERB"}, {"Positionals", "Arguments"}, {"REQUIRED", "(required)"}})
+    app.get_formatter()->label(word, ours);
   for (const auto& verb : verbs) {
-    Flags flags(*app.add_subcommand(verb->name(), verb->about()));
+    Flags flags(*app.add_subcommand(verb->name(), verb->about())->group("Verbs"));
     verb->declare(flags);
   }
 
   std::string first = argc > 1 ? argv[1] : "", known;
-  for (const auto& verb : verbs) known += (known.empty() ? "" : ", ") + verb->name();
+  bool found = false;
+  for (const auto& verb : verbs) {
+    known += (known.empty() ? "" : ", ") + verb->name();
+    found = found || verb->name() == first;
+  }
   if (first.empty()) return usage_error("say what to do: " + known, "");
-  if (first[0] != '-' && !app.get_subcommand_no_throw(first))
+  if (first[0] != '-' && !found)
     return usage_error(fmt::format("there is no verb '{}', only {}", first, known), "");
 
   const CLI::App* chosen = first[0] == '-' ? &app : app.get_subcommand(first);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // --help, --version
+  } catch (const CLI::CallForHelp&) {
+    return print_help(app, chosen);
+  } catch (const CLI::Success& e) {  // --version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return usage_error(sentence_of(e, *chosen), chosen == &app ? "" : first);
+    if (chosen == &app) return usage_error("unknown option " + first, "");
+    return usage_error(sentence_of(e, *chosen), first);
   }
   for (const auto& verb : verbs) {
     if (verb->name() != first) continue;

@@ -47,7 +47,7 @@ class Flags {
 
  private:
   template <class T>
-  CLI::Option* add(const std::string& name, T& value, const std::string& about);
+  CLI::Option* add(const std::string& name, T& value, const char* unit, const std::string& about);
 
   CLI::App& app_;
   std::string section_ = "Options";
@@ -64,8 +64,8 @@ class Verb {
   virtual Result<int> run() = 0;
 };
 
-inline constexpr int kUserError = 1;    // a wrong file, value or prompt
-inline constexpr int kUsageError = 2;   // a wrong command line
+inline constexpr int kUserError = 1;   // a wrong file, value or prompt
+inline constexpr int kUsageError = 2;  // a wrong command line
 inline constexpr int kInterrupted = 130;
 
 // Parses the command line and runs the verb that it names. Returns the program's exit status.

@@ -1,9 +1,11 @@
 // `hadal kernels`: which kernel serves each op on this machine, and why the others do not.
+#include "kernels/dispatch/kernels.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/dispatch/kernels.h"
+#include "model_options.h"
 #include "verbs.h"
 
 namespace hadal {
@@ -12,7 +14,9 @@ namespace {
 class KernelsVerb : public Verb {
  public:
   std::string name() const override { return "kernels"; }
-  std::string about() const override { return "Print which kernels serve on this machine, and why"; }
+  std::string about() const override {
+    return "Print which kernels serve on this machine, and why";
+  }
 
   void declare(Flags& flags) override {
     flags.flag("--json", json_, "Print JSON");
@@ -20,14 +24,9 @@ class KernelsVerb : public Verb {
   }
 
   Result<int> run() override {
+    HADAL_TRY_STATUS(check_without(without_));
     Device device = detect_device();
     std::vector<KernelChoice> table = choose_kernels(device, without_).table;
-    for (const auto& name : without_) {
-      auto known = [&](const KernelChoice& k) { return k.candidate == name; };
-      if (std::ranges::none_of(table, known))
-        return Error{fmt::format("--without {}: there is no such kernel; hadal kernels lists them",
-                                 name)};
-    }
     json_ ? print_json(device, table) : print_table(device, table);
     return 0;
   }

@@ -27,8 +27,8 @@ Result<std::vector<int32_t>> read_ids(const std::string& path) {
     bool whole = v.is_number_unsigned() && v.get<uint64_t>() <= kMax;
     if (!whole)
       return Error{fmt::format("{}: entry {} is {}, not a token id: a whole number from 0 on", path,
-                               ids.size(), v.dump(-1, ' ', true,
-                                                  nlohmann::json::error_handler_t::replace))};
+                               ids.size(),
+                               v.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace))};
     ids.push_back(v.get<int32_t>());
   }
   if (ids.empty()) return Error{fmt::format("{} holds no token ids: give at least one", path)};
@@ -71,9 +71,10 @@ class LogitsVerb : public Verb {
     const ModelInfo& model = engine->info();
     auto length = static_cast<int64_t>(ids.size());
     if (length + std::max<int64_t>(greedy_ - 1, 0) > model.max_context)
-      return Error{fmt::format("{} ids and {} greedy tokens do not fit the context of {} tokens: "
-                               "give fewer, or raise --max-model-len",
-                               length, greedy_, model.max_context)};
+      return Error{
+          fmt::format("{} ids and {} greedy tokens do not fit the context of {} tokens: "
+                      "give fewer, or raise --max-model-len",
+                      length, greedy_, model.max_context)};
 
     // Rows of the ids, then those behind each greedy token (the first is the last id's row).
     std::vector<float> rows;
@@ -100,8 +101,9 @@ class LogitsVerb : public Verb {
     if (chunk_ && *chunk_ < 1)
       return Error{fmt::format("--chunk is {}: it must be 1 or more", *chunk_)};
     if (decode_from_ && (*decode_from_ < 0 || *decode_from_ > length))
-      return Error{fmt::format("--decode-from is {}: it must be between 0 and {}, the number of ids",
-                               *decode_from_, length)};
+      return Error{
+          fmt::format("--decode-from is {}: it must be between 0 and {}, the number of ids",
+                      *decode_from_, length)};
     return {};
   }
 

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
@@ -20,9 +22,10 @@ Status check_folder(const std::string& model) {
   if (!fs::exists(model, ignored))
     return Error{fmt::format("there is no folder {}: give the folder of a checkpoint", model)};
   if (!fs::is_directory(model, ignored))
-    return Error{fmt::format("{} is no folder: give the folder that holds config.json and the "
-                             "safetensors files",
-                             model)};
+    return Error{
+        fmt::format("{} is no folder: give the folder that holds config.json and the "
+                    "safetensors files",
+                    model)};
   return {};
 }
 
@@ -52,6 +55,8 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int ses
   if (options.max_model_len < 0)
     return Error{fmt::format("--max-model-len is {}: it must be 0 or more", options.max_model_len)};
 
+  HADAL_TRY_STATUS(check_without(options.without));
+
   ProgressBar bar("loading", true);
   engine.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
   if (!options.dummy.empty()) return Engine::open_dummy(options.dummy, engine);
@@ -59,14 +64,31 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int ses
   return Engine::open(options.model, engine);
 }
 
+Status check_without(const std::vector<std::string>& without) {
+  if (without.empty()) return {};
+  std::vector<KernelChoice> table = choose_kernels(detect_device()).table;
+  for (const auto& name : without) {
+    auto known = [&](const KernelChoice& k) { return k.candidate == name; };
+    if (std::ranges::none_of(table, known))
+      return Error{fmt::format("--without {}: there is no such kernel; hadal kernels lists them",
+                               name)};
+    if (name.starts_with("ref_"))
+      return Error{fmt::format("--without {}: a reference kernel must stay, it serves where no "
+                               "other can",
+                               name)};
+  }
+  return {};
+}
+
 Result<Tokenizer> open_tokenizer(const std::string& model) {
   HADAL_TRY_STATUS(check_folder(model));
   std::string file = (fs::path(model) / "tokenizer.json").string();
   std::error_code ignored;
   if (!fs::exists(file, ignored))
-    return Error{fmt::format("{} has no tokenizer.json: text needs one; copy the file from the "
-                             "release of this checkpoint",
-                             model)};
+    return Error{
+        fmt::format("{} has no tokenizer.json: text needs one; copy the file from the "
+                    "release of this checkpoint",
+                    model)};
   return Tokenizer::load(file);
 }
 

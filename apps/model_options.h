@@ -12,8 +12,8 @@
 namespace hadal {
 
 struct ModelOptions {
-  std::string model;        // folder
-  std::string dummy;        // config.json: random weights instead of a folder
+  std::string model;  // folder
+  std::string dummy;  // config.json: random weights instead of a folder
   std::string numerics = "release";
   int threads = 0;
   int64_t max_model_len = 0;
@@ -25,6 +25,9 @@ struct ModelOptions {
 // The engine for `options`. step_tokens: of one step (0 = as the engine chooses).
 Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int sessions,
                                             int64_t step_tokens);
+
+// Error when a name of --without is no kernel's: it would leave out nothing.
+Status check_without(const std::vector<std::string>& without);
 
 // The tokenizer in the checkpoint's folder; the error says when there is none.
 Result<Tokenizer> open_tokenizer(const std::string& model);

@@ -1,4 +1,5 @@
-// `hadal render MODEL --messages FILE`: the prompt that a list of messages becomes, as text and ids.
+// `hadal render MODEL --messages FILE`: the prompt that a list of messages becomes, as text and
+// ids.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -36,8 +37,8 @@ class RenderVerb : public Verb {
     HADAL_TRY(ChatPrompt prompt, encoder.encode(conversation));
     nlohmann::ordered_json ids(prompt.ids);
     if (json_)
-      fmt::print("{}\n", nlohmann::ordered_json{{"text", prompt.text}, {"ids", ids}}
-                             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      fmt::print("{}\n", nlohmann::ordered_json{{"text", prompt.text}, {"ids", ids}}.dump(
+                             -1, ' ', false, nlohmann::json::error_handler_t::replace));
     else if (ids_)
       fmt::print("{}\n", ids.dump());
     else if (text_)

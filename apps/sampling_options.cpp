@@ -29,7 +29,8 @@ uint64_t random_seed() {
 
 void SamplingOptions::declare(Flags& flags) {
   flags.section("Sampling (not given: as generation_config.json of the model says)");
-  flags.option("--max-tokens", max_tokens, "Tokens of the answer (not given: to the context's end)");
+  flags.option("--max-tokens", max_tokens,
+               "Tokens of the answer (not given: to the context's end)");
   flags.option("--temperature", temperature, "0 takes the best token each time");
   flags.option("--top-k", top_k, "Draw from the k best tokens (0: all)");
   flags.option("--top-p", top_p, "Draw from the best tokens that have this share together");
