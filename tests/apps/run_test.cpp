@@ -66,8 +66,8 @@ TEST(Run, RawContinuesAPlainText) {
   std::string prompt = reference_prompt("5shot"), bos = "<｜begin▁of▁sentence｜>";
   ASSERT_TRUE(prompt.starts_with(bos));
   // The model goes on with questions of its own: the stop text, split over tokens, must cut them.
-  std::vector<std::string> flags = {"--raw",         "--stop", "\nQuestion:",  "--stop", "\n\n",
-                                    "--temperature", "0",      "--numerics", "exact"};
+  std::vector<std::string> flags = {"--raw",         "--stop", "\nQuestion:", "--stop", "\n\n",
+                                    "--temperature", "0",      "--numerics",  "exact"};
   std::string expected = reference("5shot");
   expected = expected.substr(0, expected.find("\n\n")) + "\n";
   auto with_text = flags;
@@ -145,8 +145,7 @@ TEST(Run, HugeTemperatureRunsAndTheSeedDecides) {
 TEST(Run, WithoutASeedAnswersDiffer) {
   std::set<std::string> seen;
   for (int i = 0; i < 3; ++i)
-    seen.insert(
-        run({kQuestion, "--temperature", "1e6", "--max-tokens", "20", "--ignore-eos"}).out);
+    seen.insert(run({kQuestion, "--temperature", "1e6", "--max-tokens", "20", "--ignore-eos"}).out);
   EXPECT_GT(seen.size(), 1u);
 }
 
