@@ -8,8 +8,10 @@
 #include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/config_reader.h"
+#include "model/step.h"
 
 namespace hadal {
 namespace {
@@ -252,6 +254,12 @@ void parse_ratios(ConfigReader& r, Config& c) {
     if (ratio > 0 && ratio < 4) {
       r.fail("compress_ratios", fmt::format("holds {}, expected 0, 4 or more than 4", ratio));
     }
+  }
+  std::set<int> distinct(ratios.begin(), ratios.end());
+  distinct.erase(0);
+  if (distinct.size() > kMaxCacheGroups) {
+    r.fail("compress_ratios", fmt::format("holds {} different ratios, expected at most {}",
+                                          distinct.size(), kMaxCacheGroups));
   }
   if (!c.compress_ratios.empty() && c.compress_ratios != ratios) {
     r.fail("compress_ratios", "and layer_types describe different layers");

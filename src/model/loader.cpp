@@ -68,7 +68,11 @@ Tensor entry(const Tensor& t, int64_t e) {
 
 Loader::Loader(const Config& config, const TensorSource& source, const Progress& progress)
     : Binder(config), source_(source), progress_(progress) {
-  total_ = static_cast<int64_t>(source.names().size());
+  if (progress_) {
+    for (const auto& name : source.names()) {
+      if (!is_draft_name(config, name)) total_ += source.find(name)->bytes();
+    }
+  }
   transformers_ = config.family == Family::kV4 && !source.find("embed.weight") &&
                   source.find("model.embed_tokens.weight");
 }
@@ -94,7 +98,7 @@ std::optional<Tensor> Loader::take(const std::string& name) {
   auto t = source_.find(name);
   if (!t) return t;
   used_.insert(name);
-  if (progress_) progress_(++done_, total_);
+  if (progress_) progress_(done_ += t->bytes(), total_);
   return t;
 }
 

@@ -103,7 +103,7 @@ struct TensorSpec {
   bool draft = false;              // belongs to the draft modules: recognised, not needed
 };
 
-// Calls progress(done, total) while tensors are bound, in tensors; may be empty.
+// Calls progress(done, total) while tensors are bound, in bytes; may be empty.
 using Progress = std::function<void(int64_t done, int64_t total)>;
 
 // Binds all tensors of the main model. Strict: a missing tensor, a wrong shape or dtype, a scale
