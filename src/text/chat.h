@@ -3,6 +3,7 @@
 // a prompt is a list of pieces, and only those that the encoder made are control tokens.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,10 +69,8 @@ struct Segment {
   bool control = false;  // one special token's text (or, with parse_special, the whole prompt)
 };
 
-// Tokenise control segments with special tokens recognised, the others without; between two
-// control segments there is at most one other, so that BPE sees what the official encoder's one
-// string would show it. A control segment that is no token of the vocabulary is ordinary text and
-// belongs to its neighbours.
+// Tokenise control segments with special tokens recognised, the others without. No two others
+// are neighbours, so that BPE sees what the official encoder's one string would show it.
 struct Prompt {
   std::vector<Segment> segments;
   bool opens_reasoning = false;  // the model continues inside a <think> that the prompt opened
@@ -82,6 +81,9 @@ struct Prompt {
   void add_text(std::string_view text);
   // Text in which the given special tokens are control tokens.
   void add_markup(std::string_view text, const std::vector<std::string_view>& tokens);
+  // Before tokenising: control tokens that the vocabulary lacks (the first V3 has no <think>) are
+  // ordinary text and join their neighbours. Not for a prompt made with parse_special.
+  void join_unknown(const std::function<bool(std::string_view)>& is_token);
 };
 
 Result<Prompt> encode_chat(const Conversation& conversation, const ChatOptions& options,
