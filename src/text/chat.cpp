@@ -151,18 +151,6 @@ void Prompt::add_markup(std::string_view text, const std::vector<std::string_vie
   }
 }
 
-void Prompt::join_unknown(const std::function<bool(std::string_view)>& is_token) {
-  std::vector<Segment> all = std::move(segments);
-  segments.clear();
-  for (Segment& s : all) {
-    if (s.control && is_token(s.text)) {
-      segments.push_back(std::move(s));
-    } else {
-      add_text(s.text);
-    }
-  }
-}
-
 Result<Prompt> encode_chat(const Conversation& conversation, const ChatOptions& options,
                            const PromptStrings& strings) {
   if (conversation.messages.empty()) {

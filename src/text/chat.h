@@ -3,7 +3,6 @@
 // a prompt is a list of pieces, and only those that the encoder made are control tokens.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,8 +68,8 @@ struct Segment {
   bool control = false;  // one special token's text (or, with parse_special, the whole prompt)
 };
 
-// Tokenise control segments with special tokens recognised, the others without. No two others
-// are neighbours, so that BPE sees what the official encoder's one string would show it.
+// Tokenise as one text in which special tokens are recognised inside control segments only. No two
+// others are neighbours, so that BPE sees what the official encoder's one string would show it.
 struct Prompt {
   std::vector<Segment> segments;
   bool opens_reasoning = false;  // the model continues inside a <think> that the prompt opened
@@ -81,9 +80,6 @@ struct Prompt {
   void add_text(std::string_view text);
   // Text in which the given special tokens are control tokens.
   void add_markup(std::string_view text, const std::vector<std::string_view>& tokens);
-  // Before tokenising: control tokens that the vocabulary lacks (the first V3 has no <think>) are
-  // ordinary text and join their neighbours. Not for a prompt made with parse_special.
-  void join_unknown(const std::function<bool(std::string_view)>& is_token);
 };
 
 Result<Prompt> encode_chat(const Conversation& conversation, const ChatOptions& options,

@@ -62,15 +62,6 @@ TEST(Segments, OrdinaryTextIsOnePiece) {
       "{<｜Assistant｜>}{</think>}");
 }
 
-TEST(Segments, TokensThatTheVocabularyLacksJoinTheText) {
-  Prompt prompt =
-      render(R"({"format": "r1", "messages": [{"role": "user", "content": "q"}]})").value();
-  prompt.join_unknown([](std::string_view token) { return token != "<think>"; });
-  EXPECT_EQ(show(prompt), "{<｜begin▁of▁sentence｜>}{<｜User｜>}(q){<｜Assistant｜>}(<think>\n)");
-  prompt.join_unknown([](std::string_view token) { return token != "<｜User｜>"; });
-  EXPECT_EQ(show(prompt), "{<｜begin▁of▁sentence｜>}(<｜User｜>q){<｜Assistant｜>}(<think>\n)");
-}
-
 TEST(Segments, SpecialTokensInTextOnRequest) {
   ChatOptions options;
   options.parse_special = true;

@@ -79,7 +79,8 @@ TEST(EncodeV4, UsersMergeUnlessTheFirstHasATask) {
 
 TEST(EncodeV4, ToolsKeepAllReasoning) {
   constexpr const char* kTurns = R"([{"role": "user", "content": "q1"},
-      {"role": "assistant", "content": "a1", "reasoning": "r1"}, {"role": "user", "content": "q2"}])";
+      {"role": "assistant", "content": "a1", "reasoning": "r1"},
+      {"role": "user", "content": "q2"}])";
   std::string body = std::string("{\"thinking\": true, \"messages\": ") + kTurns;
   EXPECT_EQ(rendered(body + "}"),
             "<｜begin▁of▁sentence｜><｜User｜>q1<｜Assistant｜></"
