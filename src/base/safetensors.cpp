@@ -240,10 +240,11 @@ Status write_safetensors(const std::string& path,
                          const std::vector<std::pair<std::string, Tensor>>& tensors) {
   // Wide elements first: then every tensor lies at a multiple of its element size.
   std::vector<const std::pair<std::string, Tensor>*> order;
-  for (const auto& t : tensors) order.push_back(&t);
-  std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) {
-    return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
-  });
+  for (int64_t size : {8, 4, 2, 1}) {
+    for (const auto& t : tensors) {
+      if (dtype_size(t.second.dtype) == size) order.push_back(&t);
+    }
+  }
   Json header = Json::object();
   std::vector<std::span<const std::byte>> parts(2);
   int64_t at = 0;

@@ -230,8 +230,8 @@ std::optional<int64_t> shape_bytes(const StoredTensor& t) {
 Status check_place(const StoredTensor& t, int64_t data_bytes, const std::string& path) {
   auto bytes = shape_bytes(t);
   if (!bytes) {
-    return Error{fmt::format("{}: tensor {} has an impossible shape: {}", path, shown(t.name),
-                             t.view(nullptr).describe())};
+    return Error{fmt::format("{}: tensor {} has an impossible shape: [{}]", path, shown(t.name),
+                             fmt::join(t.shape.begin(), t.shape.begin() + t.rank, ", "))};
   }
   if (t.begin > t.end) {
     return Error{fmt::format("{}: tensor {} ends before it begins: data_offsets [{}, {}]", path,

@@ -166,8 +166,10 @@ void count_bytes(const CheckpointHeaders& headers, ModelReport& report) {
     by_dtype[dtype_name(t.dtype)] += t.bytes();
   }
   report.bytes_by_dtype.assign(by_dtype.begin(), by_dtype.end());
-  std::stable_sort(report.bytes_by_dtype.begin(), report.bytes_by_dtype.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::sort(report.bytes_by_dtype.begin(), report.bytes_by_dtype.end(),
+            [](const auto& a, const auto& b) {
+              return std::pair(-a.second, a.first) < std::pair(-b.second, b.first);
+            });
 }
 
 }  // namespace
