@@ -1,6 +1,8 @@
 // Checkpoints for tests: where the fixtures lie, and copies of one that a test breaks on purpose.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -11,8 +13,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 namespace hadal::testing {
 
@@ -105,9 +105,10 @@ inline void write_raw(const std::string& path, const RawTensors& tensors) {
   // Eight-byte elements first, so that every tensor is aligned.
   for (int size : {8, 4, 2, 1}) {
     for (const auto& [name, t] : tensors) {
-      int bytes = t.dtype == "I64" ? 8 : t.dtype == "F32" || t.dtype == "I32" ? 4
-                  : t.dtype == "BF16" || t.dtype == "F16"                      ? 2
-                                                                               : 1;
+      int bytes = t.dtype == "I64"                        ? 8
+                  : t.dtype == "F32" || t.dtype == "I32"  ? 4
+                  : t.dtype == "BF16" || t.dtype == "F16" ? 2
+                                                          : 1;
       if (bytes != size) continue;
       header[name] = {{"dtype", t.dtype},
                       {"shape", t.shape},
