@@ -68,10 +68,8 @@ struct Segment {
   bool control = false;  // one special token's text (or, with parse_special, the whole prompt)
 };
 
-// Tokenise control segments with special tokens recognised, the others without; between two
-// control segments there is at most one other, so that BPE sees what the official encoder's one
-// string would show it. A control segment that is no token of the vocabulary is ordinary text and
-// belongs to its neighbours.
+// Tokenise as one text in which special tokens are recognised inside control segments only. No two
+// others are neighbours, so that BPE sees what the official encoder's one string would show it.
 struct Prompt {
   std::vector<Segment> segments;
   bool opens_reasoning = false;  // the model continues inside a <think> that the prompt opened

@@ -144,6 +144,8 @@ class Encoder {
 
   Status add_turn(int i) {
     const Turn& turn = turns_[i];
+    // A reminder stands between the header that opened the reasoning and the reasoning.
+    if (turn.role != Role::kLatestReminder) prompt_.opens_reasoning = false;
     switch (turn.role) {
       case Role::kSystem:
         prompt_.add_text(turn.text);
@@ -204,7 +206,7 @@ class Encoder {
       bool think = thinking_ && (!drop_ || i >= user_);
       prompt_.add_control(kAssistant);
       prompt_.add_control(think ? kThink : kThinkEnd);
-      prompt_.opens_reasoning = think && last;
+      prompt_.opens_reasoning = think;
     }
   }
 

@@ -86,7 +86,12 @@ class Scanner {
     statement_start_ = false;
     if (c == '(' || c == '[' || c == '{') ++depth_;
     if (depth_ > 0 && (c == ')' || c == ']' || c == '}')) --depth_;
-    if (c == '=' && depth_ == 0) assigned_ = peek() != '=';
+    if (c == '=' && depth_ == 0) {
+      char before = at_ > 1 ? s_[at_ - 2] : '\0';
+      bool compares = peek() == '=' ||
+                      std::string_view("=!<>+-*/%&|^@:").find(before) != std::string_view::npos;
+      assigned_ = !compares;
+    }
     if (c == ';' && depth_ == 0) end_statement();
   }
 

@@ -85,9 +85,9 @@ T* scratch(int64_t n) {
   return buffer.data();
 }
 
-// Sum of squares of x - shift. Short fp32 lanes, their totals in double: good to a few 1e-8.
+// Sum of squares. Short fp32 lanes, their totals in double: good to a few 1e-8.
 template <class T>
-inline double sum_squares(const T* x, int64_t n, float shift = 0.0f) {
+inline double sum_squares(const T* x, int64_t n) {
   double total = 0;
   int64_t i = 0;
   while (i + 16 <= n) {
@@ -95,13 +95,13 @@ inline double sum_squares(const T* x, int64_t n, float shift = 0.0f) {
     int64_t end = std::min(n - 15, i + 512);
     for (; i < end; i += 16)
       for (int l = 0; l < 16; ++l) {
-        float v = load(x[i + l]) - shift;
+        float v = load(x[i + l]);
         lane[l] += v * v;
       }
     for (float v : lane) total += v;
   }
   for (; i < n; ++i) {
-    float v = load(x[i]) - shift;
+    float v = load(x[i]);
     total += v * v;
   }
   return total;

@@ -30,15 +30,16 @@ void add_rms_row(T* residual, const T* delta, const W* w, float eps, int64_t n, 
   scale_row(sum, rms_factor(sum, n, eps), w, n, y);
 }
 
+// In double: the mean may be large beside the deviations. Rows are index keys, 128 wide.
 template <class W, class T>
 void layer_norm_row(const T* x, const W* w, const W* b, float eps, int64_t n, T* y) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += load(x[i]);
-  double count = static_cast<double>(n);
-  float mean = static_cast<float>(sum / count);
-  float factor = static_cast<float>(1.0 / std::sqrt(sum_squares(x, n, mean) / count + eps));
+  double mean = 0, variance = 0;
+  for (int64_t i = 0; i < n; ++i) mean += load(x[i]);
+  mean /= static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) variance += (load(x[i]) - mean) * (load(x[i]) - mean);
+  double factor = 1.0 / std::sqrt(variance / static_cast<double>(n) + eps);
   for (int64_t i = 0; i < n; ++i)
-    store(y[i], (load(x[i]) - mean) * factor * load(w[i]) + load(b[i]));
+    store(y[i], static_cast<float>((load(x[i]) - mean) * factor * load(w[i]) + load(b[i])));
 }
 
 void check_rows(const char* op, const Tensor& x, const Tensor& y) {
