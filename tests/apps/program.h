@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utmp.h>
 
 #include <chrono>
 #include <filesystem>
@@ -63,7 +64,6 @@ class Program {
     pid_ = fork();
     if (pid_ == 0) {
       if (terminal) {
-        setsid();
         login_tty(in[0]);
       } else {
         dup2(in[0], 0);
