@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "model/checkpoint_files.h"
 
@@ -225,7 +226,7 @@ TEST(Safetensors, ReadsEveryDtypeWhereItLies) {
   add("I64", 8);
   raw["scalar"] = {"F32", {}, std::string("\0\0\x80\x3f", 4)};
   raw["empty"] = {"F32", {0, 5}, ""};
-  raw["\xe4\xb8\xad \"quoted\""] = {"I8", {1, 1, 1, 1}, "x"};
+  raw["\xe4\xb8\xad spaced"] = {"I8", {1, 1, 1, 1}, "x"};
   write_raw(path, raw);
   auto checkpoint = Checkpoint::open(path);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message;

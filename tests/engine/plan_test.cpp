@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/threads.h"
 #include "cache/layout.h"
 #include "model/checkpoint_files.h"
@@ -48,7 +50,8 @@ TEST(ParseMemory, NonsenseIsNamed) {
                            "12 34G", "twelve", "0x10G", "1.5.5G"}) {
     auto bytes = parse_memory(text);
     ASSERT_FALSE(bytes.ok()) << text << " " << bytes.value();
-    EXPECT_NE(bytes.error().message.find(std::string(1, '"').append(text).append(1, '"')), std::string::npos);
+    EXPECT_NE(bytes.error().message.find(std::string(1, '"').append(text).append(1, '"')),
+              std::string::npos);
     EXPECT_NE(bytes.error().message.find("141G"), std::string::npos);
   }
 }

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -69,16 +68,35 @@ struct RawTensor {
 };
 using RawTensors = std::map<std::string, RawTensor>;
 
+// The text between `before` and `after`, from `at` on, which moves behind it.
+inline std::string between(const std::string& s, size_t& at, const char* before,
+                           const char* after) {
+  size_t begin = s.find(before, at) + std::strlen(before), end = s.find(after, begin);
+  at = end + std::strlen(after);
+  return s.substr(begin, end - begin);
+}
+
+inline std::vector<int64_t> numbers(const std::string& list) {
+  std::vector<int64_t> all;
+  std::istringstream in(list);
+  for (std::string n; std::getline(in, n, ',');) all.push_back(std::stoll(n));
+  return all;
+}
+
+// The headers here are as the safetensors library and write_raw() lay them out.
 inline RawTensors read_raw(const std::string& path) {
   std::string file = read_text(path);
   uint64_t length;
   std::memcpy(&length, file.data(), 8);
-  auto header = nlohmann::json::parse(file.substr(8, length));
+  std::string header = file.substr(8, length);
   RawTensors tensors;
-  for (auto& [name, t] : header.items()) {
-    if (name == "__metadata__") continue;
-    int64_t begin = t["data_offsets"][0], end = t["data_offsets"][1];
-    tensors[name] = {t["dtype"], t["shape"], file.substr(8 + length + begin, end - begin)};
+  for (size_t at = 0; header.find("\"dtype\":\"", at) != header.npos;) {
+    std::string name = between(header, at, "\"", "\":{");
+    RawTensor& t = tensors[name];
+    t.dtype = between(header, at, "\"dtype\":\"", "\"");
+    t.shape = numbers(between(header, at, "\"shape\":[", "]"));
+    std::vector<int64_t> place = numbers(between(header, at, "\"data_offsets\":[", "]"));
+    t.bytes = file.substr(8 + length + place[0], place[1] - place[0]);
   }
   return tensors;
 }
@@ -99,26 +117,30 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
 }
 
+inline std::string list(const std::vector<int64_t>& numbers) {
+  std::string s = "[";
+  for (int64_t n : numbers) s.append(s.size() > 1 ? "," : "").append(std::to_string(n));
+  return s + "]";
+}
+
+// Names must need no escapes.
 inline void write_raw(const std::string& path, const RawTensors& tensors) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  std::string data;
+  std::string header, data;
   // Eight-byte elements first, so that every tensor is aligned.
   for (int size : {8, 4, 2, 1}) {
     for (const auto& [name, t] : tensors) {
-      int bytes = t.dtype == "I64"                        ? 8
-                  : t.dtype == "F32" || t.dtype == "I32"  ? 4
-                  : t.dtype == "BF16" || t.dtype == "F16" ? 2
-                                                          : 1;
-      if (bytes != size) continue;
-      header[name] = {{"dtype", t.dtype},
-                      {"shape", t.shape},
-                      {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
+      bool four = t.dtype == "F32" || t.dtype == "I32", two = t.dtype == "BF16" || t.dtype == "F16";
+      if (size != (t.dtype == "I64" ? 8 : four ? 4 : two ? 2 : 1)) continue;
+      auto begin = static_cast<int64_t>(data.size());
       data += t.bytes;
+      header += (header.empty() ? "\"" : ",\"") + name + "\":{\"dtype\":\"" + t.dtype +
+                "\",\"shape\":" + list(t.shape) +
+                ",\"data_offsets\":" + list({begin, static_cast<int64_t>(data.size())}) + "}";
     }
   }
-  std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  write_text(path, safetensors_bytes(text, data));
+  header = "{" + header + "}";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  write_text(path, safetensors_bytes(header, data));
 }
 
 }  // namespace hadal::testing
