@@ -7,8 +7,8 @@ int main(int argc, char** argv) {
   verbs.push_back(hadal::chat_verb());
   verbs.push_back(hadal::logits_verb());
   verbs.push_back(hadal::render_verb());
-  //  verbs.push_back(hadal::inspect_verb());
-  //  verbs.push_back(hadal::plan_verb());
+  verbs.push_back(hadal::inspect_verb());
+  verbs.push_back(hadal::plan_verb());
   verbs.push_back(hadal::bench_verb());
   verbs.push_back(hadal::kernels_verb());
   return hadal::run_program(verbs, argc, argv);
