@@ -16,7 +16,7 @@
 namespace hadal {
 namespace {
 
-constexpr int64_t kWanted = int64_t{4} << 30, kGrain = int64_t{2} << 20;
+constexpr int64_t kWanted = int64_t{2} << 30, kGrain = int64_t{2} << 20;
 
 int64_t free_memory() {
   std::ifstream file("/proc/meminfo");

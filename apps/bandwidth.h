@@ -10,7 +10,7 @@ struct Bandwidth {
   double bytes_per_second = 0;  // the best pass
 };
 
-// Reads a buffer of 4 GB, or of a quarter of the free memory if that is less, `passes` times with
+// Reads a buffer of 2 GiB, or of a quarter of the free memory if that is less, `passes` times with
 // all `threads` (0 = one for each core).
 Bandwidth measure_read_bandwidth(int threads, int passes);
 

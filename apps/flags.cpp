@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
 
 namespace hadal {
 
@@ -88,6 +92,17 @@ std::string sentence_of(const CLI::ParseError& e, const CLI::App& verb) {
   return what;
 }
 
+// Two user errors arrive as exceptions: no memory left, and an output that takes no more.
+Result<int> run_verb_safely(Verb& verb) {
+  try {
+    return verb.run();
+  } catch (const std::bad_alloc&) {
+    return Error{"no memory left: give a smaller --max-model-len or model, or free memory"};
+  } catch (const std::system_error& e) {
+    return Error{std::string("standard output cannot be written: ") + e.what()};
+  }
+}
+
 int print_help(const CLI::App& app, const CLI::App* verb) {
   std::string text = verb == &app ? app.help() : verb->help("hadal");
   for (size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
@@ -133,9 +148,10 @@ int run_program(const std::vector<std::unique_ptr<Verb>>& verbs, int argc, char*
   }
   for (const auto& verb : verbs) {
     if (verb->name() != first) continue;
-    auto status = verb->run();
+    auto status = run_verb_safely(*verb);
+    if (std::fflush(stdout) != 0 && status.ok())
+      status = Error{std::string("standard output cannot be written: ") + std::strerror(errno)};
     if (status.ok()) return status.value();
-    std::fflush(stdout);
     std::fprintf(stderr, "hadal: error: %s\n", status.error().message.c_str());
     return kUserError;
   }

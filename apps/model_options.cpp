@@ -70,12 +70,13 @@ Status check_without(const std::vector<std::string>& without) {
   for (const auto& name : without) {
     auto known = [&](const KernelChoice& k) { return k.candidate == name; };
     if (std::ranges::none_of(table, known))
-      return Error{fmt::format("--without {}: there is no such kernel; hadal kernels lists them",
-                               name)};
+      return Error{
+          fmt::format("--without {}: there is no such kernel; hadal kernels lists them", name)};
     if (name.starts_with("ref_"))
-      return Error{fmt::format("--without {}: a reference kernel must stay, it serves where no "
-                               "other can",
-                               name)};
+      return Error{
+          fmt::format("--without {}: a reference kernel must stay, it serves where no "
+                      "other can",
+                      name)};
   }
   return {};
 }

@@ -62,7 +62,8 @@ ODD = [(0x0, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x200B, 0x200F), (0x202A, 0x202
        (0x2060, 0x206F), (0xD7FF, 0xD7FF), (0xE000, 0xE010), (0xFDD0, 0xFDEF), (0xFEFF, 0xFEFF),
        (0xFFF0, 0xFFFF), (0x1FFFE, 0x20000), (0xE0001, 0xE007F), (0xF0000, 0xF0004),
        (0x10FFF0, 0x10FFFF), (0x378, 0x379), (0x7FF, 0x801), (0xFFFE, 0x10001)]
-EMOJI = ["😀", "👍🏽", "👩‍💻", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇯🇵🇫🇷", "3️⃣", "❤️", "☺", "🫠", "🫨", "🫩", "🧑🏿‍🚀", "🏴󠁧󠁢󠁥󠁮󠁧󠁿",
+EMOJI = ["😀", "👍🏽", "👩‍💻", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇯🇵🇫🇷", "3️⃣", "❤️", "☺", "🫠", "🫨",
+         "🫩", "🧑🏿‍🚀", "🏴󠁧󠁢󠁥󠁮󠁧󠁿",
          "\u200d", "\ufe0f", "👩\u200d", "🏽", "🐦‍🔥"]
 WORDS = ("the a The shop sells apples trains garden answer minutes remain How many are left now? "
          "don't I'll we've it's O'Neil e.g. U.S.A. x86_64 foo_bar camelCase HTTPServer naïve café "

@@ -42,9 +42,10 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Any bytes are accepted and none is lost: token_bytes() of the ids, joined, is the text. Bytes
-  // that are not valid UTF-8 (Python has no such strings) form pieces of their own: each run of
-  // them is cut out before the regex splits and encoded byte by byte through the same merges.
+  // Any bytes (less than 2 GiB) are accepted and none is lost: token_bytes() of the ids, joined, is
+  // the text. Bytes that are not valid UTF-8 (Python has no such strings) form pieces of their own:
+  // each run of them is cut out before the regex splits and encoded byte by byte through the same
+  // merges.
   std::vector<int32_t> encode(std::string_view text, SpecialTokens mode) const;
 
   // The parts as one text: splits and merges run across their borders as they would in the joined

@@ -1,5 +1,6 @@
 // `hadal logits` against the stored reference logits of the fixtures, in every way of feeding.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "apps/program.h"
 #include "base/safetensors.h"

@@ -8,11 +8,12 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utmp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,6 @@ class Program {
     pid_ = fork();
     if (pid_ == 0) {
       if (terminal) {
-        setsid();
         login_tty(in[0]);
       } else {
         dup2(in[0], 0);

@@ -1,4 +1,5 @@
 // `hadal run` on the trained model: the reference's answers, every flag, and wrong inputs.
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "apps/program.h"

@@ -42,5 +42,18 @@ TEST(Usage, WrongCommandLinesEndWithStatusTwo) {
   expect_refused(hadal_program({"logits", "m", "--out", "f"}), 2, "--ids is required");
 }
 
+TEST(Usage, AFullOutputIsAnError) {
+  for (const char* verb : {"kernels", "inspect"}) {
+    std::string command = std::string(HADAL_BINARY) + " " + verb;
+    if (command.ends_with("inspect")) command += " " + kTinyV4 + " --json --tensors";
+    FILE* pipe = popen((command + " 2>&1 >/dev/full").c_str(), "r");
+    char line[512] = "";
+    EXPECT_NE(std::fgets(line, sizeof line, pipe), nullptr);
+    EXPECT_EQ(WEXITSTATUS(pclose(pipe)), 1);
+    EXPECT_NE(std::string(line).find("standard output cannot be written"), std::string::npos)
+        << line;
+  }
+}
+
 }  // namespace
 }  // namespace hadal

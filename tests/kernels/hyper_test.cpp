@@ -3,6 +3,8 @@
 // widths and row counts around every block size.
 #include "kernels/hyper.h"
 
+#include "kernels/cpu/avx2_hyper.h"
+#include "kernels/cpu/avx512_hyper.h"
 #include "kernels/cpu/ref_hyper.h"
 #include "kernels/op_rig.h"
 
@@ -17,6 +19,8 @@ struct HyperCandidate {
 
 const HyperCandidate kCandidates[] = {
     {"ref", ref_hyper_pre, nullptr},
+    {"avx2", avx2_hyper_pre, &Device::avx2},
+    {"avx512", avx512_hyper_pre, &Device::avx512},
 };
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
@@ -271,8 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Candidates, HyperPreOf,
                                   dtype_name(std::get<1>(info.param));
                          });
 
-TEST(HyperPost, MapsSourcesToDestinations) {
-  Rig rig;
+TEST_ROWS(HyperPost, MapsSourcesToDestinations) {
   for (DType type : {DType::kF32, DType::kBF16})
     for (int64_t r : {1, 2, 4, 8})
       for (int64_t c : {1, 16, 255, 2500}) {
@@ -295,8 +298,7 @@ TEST(HyperPost, MapsSourcesToDestinations) {
       }
 }
 
-TEST(HyperHead, AgreesWithDoublePrecision) {
-  Rig rig;
+TEST_ROWS(HyperHead, AgreesWithDoublePrecision) {
   for (DType type : {DType::kF32, DType::kBF16})
     for (int64_t r : {2, 4})
       for (int64_t c : {64, 255, 4096}) {

@@ -32,8 +32,7 @@ TEST(ExpApprox, StaysFiniteOutsideAndKeepsNan) {
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
-TEST(SwiGlu, AgreesWithDoublePrecision) {
-  Rig rig;
+TEST_ROWS(SwiGlu, AgreesWithDoublePrecision) {
   for (DType t : {DType::kF32, DType::kBF16})
     for (int64_t n : {1, 15, 32, 511, 512, 513, 2048})
       for (float limit : {0.0f, 0.6f, 10.0f}) {
@@ -65,8 +64,8 @@ TEST(SwiGlu, AgreesWithDoublePrecision) {
       }
 }
 
-TEST(SwiGlu, KeepsNanAndRowsDoNotDependOnTheStep) {
-  Rig one(1), four(4);
+TEST_ROWS(SwiGlu, KeepsNanAndRowsDoNotDependOnTheStep) {
+  Rig one(1, rig.device), four(4, rig.device);
   Array g(DType::kBF16, {19, 1030}), u(DType::kBF16, {19, 1030}), y(DType::kBF16, {19, 1030});
   g.fill_normal();
   u.fill_normal();
@@ -80,11 +79,7 @@ TEST(SwiGlu, KeepsNanAndRowsDoNotDependOnTheStep) {
   EXPECT_TRUE(std::isnan(y.at(5)));
 }
 
-class CombineOf : public ::testing::TestWithParam<std::tuple<DType, bool, bool>> {};
-
-TEST_P(CombineOf, SumsATokensExperts) {
-  auto [type, weighted, with_shared] = GetParam();
-  Rig rig;
+void check_combine(Rig& rig, DType type, bool weighted, bool with_shared) {
   for (int64_t t : {1, 5, 40})
     for (int64_t c : {1, 64, 255, 4096}) {
       const int64_t k = 6, experts = 9;
@@ -111,13 +106,17 @@ TEST_P(CombineOf, SumsATokensExperts) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CombineOf,
-                         ::testing::Combine(::testing::Values(DType::kF32, DType::kBF16),
-                                            ::testing::Bool(), ::testing::Bool()));
+TEST_ROWS(Combine, SumsATokensExperts) {
+  for (DType type : {DType::kF32, DType::kBF16})
+    for (bool weighted : {false, true})
+      for (bool with_shared : {false, true}) {
+        check_combine(rig, type, weighted, with_shared);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+}
 
 // Ascending expert id, whatever order the router listed them in: the sums are the same bits.
-TEST(Combine, DoesNotDependOnTheOrderOfTheChoice) {
-  Rig rig;
+TEST_ROWS(Combine, DoesNotDependOnTheOrderOfTheChoice) {
   const int64_t t = 4, k = 4, c = 100, experts = 16;
   std::vector<Array> results;
   std::vector<float> expert_rows(t * experts * c);

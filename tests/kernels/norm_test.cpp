@@ -23,8 +23,7 @@ std::vector<double> rms_expected(const Array& x, const Array* w, double eps) {
   return y;
 }
 
-TEST(RmsNorm, AgreesWithDoublePrecision) {
-  Rig rig;
+TEST_ROWS(RmsNorm, AgreesWithDoublePrecision) {
   for (int64_t c : kWidths)
     for (DType t : kActivations)
       for (DType wt : kWeights) {
@@ -38,8 +37,7 @@ TEST(RmsNorm, AgreesWithDoublePrecision) {
       }
 }
 
-TEST(RmsNorm, NeedsNoWeight) {
-  Rig rig;
+TEST_ROWS(RmsNorm, NeedsNoWeight) {
   for (DType t : kActivations) {
     Array x(t, {5, 512}), y(t, {5, 512});
     x.fill_normal(2);
@@ -48,16 +46,14 @@ TEST(RmsNorm, NeedsNoWeight) {
   }
 }
 
-TEST(RmsNorm, OfAZeroRowIsZero) {
-  Rig rig;
+TEST_ROWS(RmsNorm, OfAZeroRowIsZero) {
   Array x(DType::kBF16, {1, 64}), y(DType::kBF16, {1, 64});
   x.fill([] { return 0.0; });
   rms_norm(rig.ctx, x.view, Tensor(), 1e-6f, y.view);
   for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(y.at(i), 0.0);
 }
 
-TEST(RmsNorm, TakesStridedRowsInPlace) {
-  Rig rig;
+TEST_ROWS(RmsNorm, TakesStridedRowsInPlace) {
   for (DType t : kActivations) {
     Array x(t, {4, 96}), w(DType::kBF16, {64});
     x.fill_normal();
@@ -80,8 +76,8 @@ TEST(RmsNorm, TakesStridedRowsInPlace) {
   }
 }
 
-TEST(RmsNorm, RowsDoNotDependOnTheStep) {
-  Rig one(1), four(4);
+TEST_ROWS(RmsNorm, RowsDoNotDependOnTheStep) {
+  Rig one(1, rig.device), four(4, rig.device);
   for (DType t : kActivations)
     for (int64_t c : {64, 255, 4096}) {
       Array x(t, {37, c}), w(DType::kBF16, {c}), together(t, {37, c}), alone(t, {37, c});
@@ -94,8 +90,7 @@ TEST(RmsNorm, RowsDoNotDependOnTheStep) {
     }
 }
 
-TEST(AddRmsNorm, NormsTheUnroundedSum) {
-  Rig rig;
+TEST_ROWS(AddRmsNorm, NormsTheUnroundedSum) {
   for (int64_t c : kWidths)
     for (DType t : kActivations) {
       Array r(t, {3, c}), d(t, {3, c}), w(DType::kBF16, {c}), y(t, {3, c});
@@ -116,8 +111,7 @@ TEST(AddRmsNorm, NormsTheUnroundedSum) {
     }
 }
 
-TEST(AddRmsNorm, WithoutDeltaLeavesTheResidual) {
-  Rig rig;
+TEST_ROWS(AddRmsNorm, WithoutDeltaLeavesTheResidual) {
   Array r(DType::kBF16, {2, 64}), w(DType::kBF16, {64}), y(DType::kBF16, {2, 64});
   r.fill_normal();
   w.fill_normal();

@@ -31,15 +31,40 @@ inline Device this_device() {
 }
 
 struct Rig {
-  explicit Rig(int n = 2, Device device = this_device()) : threads(n) {
+  explicit Rig(int n = 2, Device level = this_device()) : device(level), threads(n) {
     choose_attention(device, {}, kernels);
     choose_index_score(device, {}, kernels);
     choose_hyper(device, {}, kernels);
+    choose_rows(device, {}, kernels);
   }
+  Device device;
   ThreadPool threads;
   Kernels kernels;
   Context ctx{threads, kernels};
 };
+
+// The instruction sets that this machine has, plainest first: for ops whose row loops are chosen
+// by it.
+inline std::vector<Device> levels() {
+  Device here = this_device();
+  std::vector<Device> all = {{"ref", false, false, false}};
+  if (here.avx2) all.push_back({"avx2", true, false, false});
+  if (here.avx512) all.push_back({"avx512", true, true, false});
+  return all;
+}
+
+// TEST whose body runs once for each level, with `rig` chosen for it.
+#define TEST_ROWS(suite_, test_)                       \
+  static void suite_##_##test_(hadal::test::Rig& rig); \
+  TEST(suite_, test_) {                                \
+    for (const Device& level : levels()) {             \
+      SCOPED_TRACE(level.name);                        \
+      Rig rig(2, level);                               \
+      suite_##_##test_(rig);                           \
+      if (HasFatalFailure()) return;                   \
+    }                                                  \
+  }                                                    \
+  static void suite_##_##test_([[maybe_unused]] hadal::test::Rig& rig)
 
 inline std::mt19937_64& generator() {
   thread_local std::mt19937_64 g(20240501);

@@ -109,8 +109,8 @@ TEST(Encode, PartsAreOneTextWithTokensOnlyInOurs) {
   EXPECT_EQ(encode({}), Ids{});
 }
 
-// Bytes without a character are pieces of their own: no merge joins them to their neighbours, and
-// the text around them is split as if it stood alone.
+// Runs of bytes without a character are pieces of their own: no merge joins them to their
+// neighbours, and the text around them is split as if it stood alone.
 TEST(Encode, StrayBytesStandAlone) {
   const Tokenizer tokenizer = load_tokenizer(kTinyTokenizer);
   const std::string text = "The garden\xE2\x96 answer";
@@ -119,6 +119,12 @@ TEST(Encode, StrayBytesStandAlone) {
   wanted.push_back(*tokenizer.id_of("\x96"));
   for (const int32_t id : tokenizer.encode(" answer", kAsText)) wanted.push_back(id);
   EXPECT_EQ(tokenizer.encode(text, kAsText), wanted);
+
+  // Inside a run of them merges apply as usual.
+  const Tokenizer crossing = load_tokenizer(kCases + "crossing/tokenizer.json");
+  const auto begin_of_emoji = crossing.id_of("\xF0\x9F");
+  ASSERT_TRUE(begin_of_emoji.has_value());
+  EXPECT_EQ(crossing.encode("\xF0\x9F", kAsText), Ids{*begin_of_emoji});
 }
 
 // Linear or n log n: anything quadratic would run into the test's time limit.

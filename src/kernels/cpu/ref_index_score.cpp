@@ -2,7 +2,6 @@
 #include "kernels/cpu/ref_index_score.h"
 
 #include "kernels/cpu/index_range.h"
-#include "kernels/cpu/ref_attn.h"
 
 namespace hadal {
 namespace {

@@ -1,9 +1,10 @@
 // The router: scores, selection with the correction bias, weights without it; and the sort of the
 // chosen pairs by expert.
+#include "kernels/moe_route.h"
+
 #include <limits>
 
 #include "kernels/cpu/element.h"
-#include "kernels/moe_route.h"
 
 namespace hadal {
 namespace {

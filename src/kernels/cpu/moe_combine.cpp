@@ -1,7 +1,11 @@
 // The gated activation and the sum over a token's experts.
-#include "kernels/cpu/element.h"
-#include "kernels/cpu/exp.h"
 #include "kernels/moe_combine.h"
+
+#include <limits>
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/row_kernels.h"
+#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 
@@ -12,25 +16,17 @@ void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, float limit, con
   expect_shape("swiglu", "y", y, {m, n});
   expect_dtype("swiglu", "up", up, gate.dtype);
   expect_dtype("swiglu", "y", y, gate.dtype);
-  float bound = limit > 0 ? limit : INFINITY;
+  float bound = limit > 0 ? limit : std::numeric_limits<float>::infinity();
   with_activation("swiglu", gate.dtype, [&](auto type) {
     using T = decltype(type);
+    const auto& loops = ctx.kernels.rows->of(type);
     // Few wide rows (decode) are cut into columns too.
-    int64_t width = std::min<int64_t>(n, 512), cuts = (n + width - 1) / width;
-    ctx.threads.run(m * cuts, grain_of(width * 8), [&](int64_t begin, int64_t end, int) {
+    int64_t width = std::min<int64_t>(n, 512), cuts = n ? (n + width - 1) / width : 0;
+    ctx.threads.run(m * cuts, grain_of(width * 4), [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        int64_t row = i / cuts, c0 = i % cuts * width, c1 = std::min(n, c0 + width);
-        const T* g = gate.at<const T>(row);
-        const T* u = up.at<const T>(row);
-        T* out = y.at<T>(row);
-        float w = weights ? weights[pair[row]] : 1.0f;
-        for (int64_t c = c0; c < c1; ++c) {
-          float gv = load(g[c]), uv = load(u[c]);
-          gv = gv > bound ? bound : gv;
-          uv = uv > bound ? bound : uv;
-          uv = uv < -bound ? -bound : uv;
-          store(out[c], w * (gv / (1.0f + exp_approx(-gv)) * uv));
-        }
+        int64_t row = i / cuts, c = i % cuts * width;
+        loops.swiglu(gate.at<const T>(row, c), up.at<const T>(row, c), bound,
+                     weights ? weights[pair[row]] : 1.0f, std::min(width, n - c), y.at<T>(row, c));
       }
     });
   });
@@ -49,25 +45,17 @@ void moe_combine(Context& ctx, const Tensor& y, const int32_t* pair, int64_t m, 
   for (int64_t i = 0; i < m; ++i) position[pair[i]] = static_cast<int32_t>(i);
   with_activation("moe_combine", out.dtype, [&](auto type) {
     using T = decltype(type);
+    const auto& loops = ctx.kernels.rows->of(type);
     ctx.threads.run(rows, grain_of(c * (k + 1)), [&](int64_t begin, int64_t end, int) {
       float* sum = scratch<float, SumRow>(c);
       for (int64_t t = begin; t < end; ++t) {
         int32_t* at = position + t * k;
         std::sort(at, at + k);
         std::fill(sum, sum + c, 0.0f);
-        for (int64_t j = 0; j < k; ++j) {
-          if (at[j] < 0) continue;
-          const T* row = y.at<const T>(at[j]);
-          float w = weights ? weights[pair[at[j]]] : 1.0f;
-          for (int64_t i = 0; i < c; ++i) sum[i] += w * load(row[i]);
-        }
-        T* dst = out.at<T>(t);
-        if (shared.empty()) {
-          for (int64_t i = 0; i < c; ++i) store(dst[i], sum[i]);
-        } else {
-          const T* add = shared.at<const T>(t);
-          for (int64_t i = 0; i < c; ++i) store(dst[i], sum[i] + load(add[i]));
-        }
+        for (int64_t j = 0; j < k; ++j)
+          if (at[j] >= 0)
+            loops.accumulate(y.at<const T>(at[j]), weights ? weights[pair[at[j]]] : 1.0f, c, sum);
+        loops.finish(sum, shared.empty() ? nullptr : shared.at<const T>(t), c, out.at<T>(t));
       }
     });
   });

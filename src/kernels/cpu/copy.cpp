@@ -1,7 +1,8 @@
 // Rows into rings, pages and packed lists.
+#include "kernels/copy.h"
+
 #include <cstring>
 
-#include "kernels/copy.h"
 #include "kernels/cpu/element.h"
 
 namespace hadal {

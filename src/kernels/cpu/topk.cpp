@@ -1,8 +1,9 @@
 // Top-k by rank of an ordered integer: exact, stable, no comparison of floats that may be NaN.
+#include "kernels/topk.h"
+
 #include <bit>
 
 #include "kernels/cpu/element.h"
-#include "kernels/topk.h"
 
 namespace hadal {
 namespace {

@@ -1,6 +1,7 @@
 // Embedding look-up.
-#include "kernels/cpu/element.h"
 #include "kernels/embed.h"
+
+#include "kernels/cpu/element.h"
 
 namespace hadal {
 namespace {

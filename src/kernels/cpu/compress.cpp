@@ -1,8 +1,10 @@
 // The KV compressor: a softmax over tokens for each channel, then norm, rotation and round trip.
 #include "kernels/compress.h"
+
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/exp.h"
-#include "kernels/cpu/row_quant.h"
+#include "kernels/cpu/row_kernels.h"
+#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
@@ -52,14 +54,13 @@ void pool(const Pooled* rows, int64_t n, int64_t dc, float* e) {
 
 // The steps after the pool, each rounded to the entries' dtype T, in fp32 storage.
 template <class T>
-void finish(const Compress& c, const float* norm, int64_t j, int64_t dc, float* e) {
+void finish(const RowLoops<float>& loops, const Compress& c, const float* norm, int64_t j,
+            int64_t dc, float* e) {
   auto round_all = [&](int64_t from) {
     for (int64_t i = from; i < dc; ++i) e[i] = rounded<T>(e[i]);
   };
   round_all(0);
-  float factor =
-      static_cast<float>(1.0 / std::sqrt(sum_squares(e, dc) / static_cast<double>(dc) + c.eps));
-  for (int64_t i = 0; i < dc; ++i) e[i] = e[i] * factor * norm[i];
+  loops.rms(e, norm, c.eps, dc, e);
   round_all(0);
   int64_t half = c.freqs.shape[0], plain = dc - 2 * half;
   const float* freqs = c.freqs.at<const float>();
@@ -73,22 +74,23 @@ void finish(const Compress& c, const float* norm, int64_t j, int64_t dc, float* 
   }
   round_all(plain);
   if (c.quant == Compress::Quant::kFp8) {
-    qdq_fp8_row(e, plain, 64);
+    loops.qdq_fp8(e, plain, 64);
   } else if (c.quant == Compress::Quant::kHadamardFp4) {
-    hadamard_row(e, dc);
+    loops.hadamard(e, dc, scratch<float, PoolRow>(dc));
     round_all(0);
-    qdq_fp4_row(e, dc);
+    loops.qdq_fp4(e, dc);
   }
 }
 
 template <class T>
-void compress_row(const Batch& b, const Compress& c, const float* norm, int64_t t) {
+void compress_row(const RowLoops<float>& loops, const Batch& b, const Compress& c,
+                  const float* norm, int64_t t) {
   int64_t s = b.sequence[t], j = b.positions[t] / c.ratio, dc = c.entries.shape[2];
   Pooled* rows = scratch<Pooled, Candidates>(2 * c.ratio);
   int64_t n = list_candidates(b, c, s, j, dc, rows);
   float* e = scratch<float, Candidates>(dc);
   pool(rows, n, dc, e);
-  finish<T>(c, norm, j, dc, e);
+  finish<T>(loops, c, norm, j, dc, e);
   T* out = entry<T>(c.entries, c.table, s, j);
   for (int64_t i = 0; i < dc; ++i) store(out[i], e[i]);
 }
@@ -128,7 +130,8 @@ void compress(Context& ctx, const Batch& batch, const Compress& c) {
     using T = decltype(type);
     int64_t tokens = c.ratio * (c.overlap ? 2 : 1);
     ctx.threads.run(count, grain_of(dc * tokens * 4), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) compress_row<T>(batch, c, norm, finished[i]);
+      for (int64_t i = begin; i < end; ++i)
+        compress_row<T>(ctx.kernels.rows->f32, batch, c, norm, finished[i]);
     });
   });
 }

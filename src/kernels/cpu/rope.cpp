@@ -1,20 +1,21 @@
 // Rotary positions. The sine and cosine of the fp32 angle are taken in double: angles reach a
 // million radians, where the argument reduction decides the result.
-#include "kernels/cpu/element.h"
 #include "kernels/rope.h"
+
+#include "kernels/cpu/element.h"
+#include "kernels/cpu/row_kernels.h"
+#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
 
 template <class T>
-void rotate(const T* x, const float* angles, RopePairs pairs, float sign, int64_t half, T* y) {
-  int64_t step = pairs == RopePairs::kAdjacent ? 2 : 1;
-  int64_t other = pairs == RopePairs::kAdjacent ? 1 : half;
+void rotate_halves(const T* x, const float* angles, float sign, int64_t half, T* y) {
   for (int64_t i = 0; i < half; ++i) {
     float c = angles[2 * i], s = sign * angles[2 * i + 1];
-    float a = load(x[i * step]), b = load(x[i * step + other]);
-    store(y[i * step], a * c - b * s);
-    store(y[i * step + other], a * s + b * c);
+    float a = load(x[i]), b = load(x[i + half]);
+    store(y[i], a * c - b * s);
+    store(y[i + half], a * s + b * c);
   }
 }
 
@@ -50,11 +51,13 @@ void rope(Context& ctx, const Tensor& x, const Tensor& angles, RopePairs pairs, 
   expect_adjacent("rope", "y", y);
   with_activation("rope", x.dtype, [&](auto type) {
     using T = decltype(type);
+    float sign = inverse ? -1.0f : 1.0f;
+    auto turn =
+        pairs == RopePairs::kAdjacent ? ctx.kernels.rows->of(type).rotate : &rotate_halves<T>;
     ctx.threads.run(rows * heads, grain_of(half * 4), [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         int64_t t = i / heads, h = i % heads;
-        rotate(x.at<const T>(t, h), angles.at<const float>(t), pairs, inverse ? -1.0f : 1.0f, half,
-               y.at<T>(t, h));
+        turn(x.at<const T>(t, h), angles.at<const float>(t), sign, half, y.at<T>(t, h));
       }
     });
   });
