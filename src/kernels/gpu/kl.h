@@ -202,6 +202,25 @@ KL_DEVICE float warp_reduce(float v, Site at = KL_HERE) {
 KL_DEVICE float warp_sum(float v, Site at = KL_HERE) { return warp_reduce<Sum>(v, at); }
 KL_DEVICE float warp_max(float v, Site at = KL_HERE) { return warp_reduce<Max>(v, at); }
 
+// Lanes kHalf apart swap halves of v, so that half as many values are left.
+template <int kHalf>
+KL_DEVICE void fold_sums(float (&v)[32], Site at) {
+  bool upper = lane() & kHalf;
+  KL_UNROLL
+  for (int i = 0; i < kHalf; ++i) {
+    float keep = upper ? v[i + kHalf] : v[i], give = upper ? v[i] : v[i + kHalf];
+    v[i] = keep + shfl_xor(give, kHalf, at);
+  }
+  if constexpr (kHalf > 1) fold_sums<kHalf / 2>(v, at);
+}
+
+// Sums 32 values over the lanes of the warp with 31 shuffles (64 lanes: one more). Lane l gets the
+// sum of v[l % 32], so a wide warp holds each sum twice.
+KL_DEVICE float warp_sums(float (&v)[32], Site at = KL_HERE) {
+  fold_sums<16>(v, at);
+  return warp_size() == 64 ? v[0] + shfl_xor(v[0], 32, at) : v[0];
+}
+
 // Op over the threads of the block: lanes as a tree, then warps in order. The same value in each.
 template <class Op>
 KL_DEVICE float block_reduce(float v, Site at = KL_HERE) {
