@@ -36,7 +36,7 @@
   extern __shared__ float4 kl_dynamic_bytes[]; \
   type* name = reinterpret_cast<type*>(kl_dynamic_bytes)
 #define KL_HERE \
-  Site {}
+  {}
 #define KL_UNROLL _Pragma("unroll")
 #else
 #define KL_KERNEL(threads) static void

@@ -67,15 +67,7 @@ hadamard_kernel(HadamardArgs<T> a) {
   for (int64_t row = kl::block(); row < a.rows; row += kl::blocks()) {
     for (int64_t c = kl::thread(); c < a.columns; c += kl::threads()) v[c] = load(*a.x.at(row, c));
     kl::sync();
-    for (int64_t half = 1; half < a.columns; half *= 2) {
-      for (int64_t i = kl::thread(); i < a.columns / 2; i += kl::threads()) {
-        int64_t low = i / half * 2 * half + i % half;
-        float p = v[low], q = v[low + half];
-        v[low] = p + q;
-        v[low + half] = p - q;
-      }
-      kl::sync();
-    }
+    hadamard_shared(v, a.columns);
     for (int64_t c = kl::thread(); c < a.columns; c += kl::threads())
       store(*a.x.at(row, c), v[c] * a.norm);
     kl::sync();  // the next row overwrites v
