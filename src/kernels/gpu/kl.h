@@ -38,6 +38,8 @@
 #define KL_HERE \
   {}
 #define KL_UNROLL _Pragma("unroll")
+#define KL_PRAGMA(text) _Pragma(#text)
+#define KL_UNROLL_BY(n) KL_PRAGMA(unroll n)
 #else
 #define KL_KERNEL(threads) static void
 #define KL_DEVICE inline
@@ -48,6 +50,7 @@
   type* name = static_cast<type*>(::hadal::fiber::kl::dynamic_shared())
 #define KL_HERE ::std::source_location::current()
 #define KL_UNROLL
+#define KL_UNROLL_BY(n)
 #endif
 
 namespace hadal {
