@@ -168,7 +168,7 @@ KL_DEVICE void attention_row(const AttentionArgs<T>& a, int64_t t, int64_t head0
   kl::sync();  // the next row overwrites the tile
 }
 
-// limits: vgprs 128, lds 512, spills 0
+// limits: vgprs 128, lds 512
 template <class T>
 KL_KERNEL(kAttentionThreads)
 attention_kernel(AttentionArgs<T> a) {

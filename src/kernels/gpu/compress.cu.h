@@ -93,8 +93,7 @@ KL_DEVICE void compress_round_trip(float* e, int64_t n, int64_t block, bool fp4)
   kl::sync();
 }
 
-// The slow reduction of large angles needs scratch memory.
-// limits: vgprs 96, lds 256, spills 0, scratch 64
+// limits: vgprs 128, lds 256
 template <class T>
 KL_KERNEL(kCompressThreads)
 compress_kernel(CompressArgs<T> a) {
@@ -127,7 +126,7 @@ struct CompressRowsArgs {
   int64_t pitch, rows, width, ratio;
 };
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 KL_KERNEL(kCompressThreads) compress_rows_kernel(CompressRowsArgs a) {
   int64_t step = kl::blocks() * kl::threads();
   for (int64_t n = kl::block() * kl::threads() + kl::thread(); n < a.rows * a.width; n += step) {

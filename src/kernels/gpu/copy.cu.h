@@ -43,7 +43,7 @@ KL_DEVICE U* copy_target(const CopyArgs<U>& a, int64_t t) {
   return a.to + a.batch.slot[s] * a.to_outer + p % a.capacity * a.to_inner;
 }
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class U>
 KL_KERNEL(kCopyThreads)
 copy_kernel(CopyArgs<U> a) {

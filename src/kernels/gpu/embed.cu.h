@@ -19,7 +19,7 @@ struct EmbedArgs {
   int64_t pitch, vocabulary, rows, streams, columns;
 };
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kEmbedThreads)
 embed_kernel(EmbedArgs<T> a) {

@@ -168,7 +168,7 @@ KL_DEVICE void hyper_write(const HyperArgs<T>& p, int64_t row0, const HyperTile&
   }
 }
 
-// limits: vgprs 128, lds 4096, spills 0
+// limits: vgprs 128, lds 4096
 template <class T>
 KL_KERNEL(kHyperThreads)
 hyper_kernel(HyperArgs<T> p) {
@@ -190,7 +190,7 @@ hyper_kernel(HyperArgs<T> p) {
   }
 }
 
-// limits: vgprs 64, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kHyperThreads)
 hyper_post_kernel(HyperArgs<T> p) {

@@ -41,7 +41,7 @@ KL_DEVICE void index_heads(const IndexArgs<T>& a, int64_t t, int64_t head, int n
   }
 }
 
-// limits: vgprs 64, lds 1024, spills 0
+// limits: vgprs 64, lds 1024
 template <class T>
 KL_KERNEL(kIndexThreads)
 index_score_kernel(IndexArgs<T> a) {
@@ -88,7 +88,7 @@ struct IndexWeightsArgs {
   bool round;
 };
 
-// limits: vgprs 32, lds 0, spills 0
+// limits: vgprs 64, lds 0
 KL_KERNEL(kIndexThreads) index_weights_kernel(IndexWeightsArgs a) {
   int64_t step = kl::blocks() * kl::threads();
   for (int64_t n = kl::block() * kl::threads() + kl::thread(); n < a.rows * a.heads; n += step) {

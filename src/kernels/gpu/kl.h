@@ -5,6 +5,9 @@
 //
 // Rules that the fiber runner checks: blocks are whole warps; all threads of a block reach the same
 // barrier; all lanes of a warp reach the same warp operation. Shared memory starts as NaN.
+//
+// Above each kernel stand its limits, held by tools/kernel_resources.py on what clang makes for
+// AMD: up to 64 vector registers let eight waves share a SIMD, 96 five, 128 four.
 #pragma once
 
 #include <cmath>

@@ -162,7 +162,7 @@ KL_DEVICE void linear_tile(const LinearArgs& a, int64_t group, int64_t m0, int64
 
 // Work is (group, tile of columns, tile of rows); for experts (group, tile of columns), whose rows
 // only the device knows.
-// limits: vgprs 128, lds 13312, spills 0
+// limits: vgprs 128, lds 13312
 KL_KERNEL(kLinearThreads) linear_kernel(LinearArgs a) {
   KL_SHARED(LinearTile, tile, );
   int64_t across = (a.n + kLinearN - 1) / kLinearN;

@@ -21,7 +21,7 @@ struct SortArgs {
 
 // One block per expert: it counts the pairs of the experts before, then lists its own in order.
 // Every block reads all pairs, which are few, so that none waits for another.
-// limits: vgprs 48, lds 512, spills 0
+// limits: vgprs 64, lds 512
 KL_KERNEL(kMoeThreads) moe_sort_kernel(SortArgs a) {
   KL_SHARED(int, before, );
   for (int64_t e = kl::block(); e <= a.experts; e += kl::blocks()) {
@@ -59,7 +59,7 @@ struct SwigluArgs {
   float limit;
 };
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kMoeThreads)
 swiglu_kernel(SwigluArgs<T> a) {
@@ -84,6 +84,7 @@ struct CombineArgs {
 };
 
 // position[pair] = where the pair was sorted to; -1 was put there before.
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kMoeThreads)
 moe_position_kernel(CombineArgs<T> a) {
@@ -92,6 +93,7 @@ moe_position_kernel(CombineArgs<T> a) {
     a.position[a.pair[i]] = static_cast<int32_t>(i);
 }
 
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kMoeThreads)
 moe_clear_kernel(CombineArgs<T> a) {
@@ -102,7 +104,7 @@ moe_clear_kernel(CombineArgs<T> a) {
 
 // Sorted positions ascend with the expert id, so a token's experts in ascending id are its
 // positions in ascending order. One block per token.
-// limits: vgprs 64, lds 1024, spills 0
+// limits: vgprs 64, lds 1024
 template <class T>
 KL_KERNEL(kMoeThreads)
 moe_combine_kernel(CombineArgs<T> a) {

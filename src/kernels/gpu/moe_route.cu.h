@@ -83,7 +83,7 @@ KL_DEVICE void route_choose(const RouteArgs<T>& a, RouteState& s) {
   }
 }
 
-// limits: vgprs 64, lds 9216, spills 0
+// limits: vgprs 64, lds 9216
 template <class T>
 KL_KERNEL(kRouteThreads)
 route_kernel(RouteArgs<T> a) {

@@ -57,7 +57,7 @@ KL_DEVICE void norm_columns(const NormArgs<T>& a, int64_t row, int64_t block, fl
   if (kl::lane() == 0) *a.scales.at(row, block) = scale;
 }
 
-// limits: vgprs 96, lds 256, spills 0
+// limits: vgprs 96, lds 256
 template <class T>
 KL_KERNEL(kNormThreads)
 rms_norm_kernel(NormArgs<T> a) {
@@ -74,7 +74,7 @@ rms_norm_kernel(NormArgs<T> a) {
   }
 }
 
-// limits: vgprs 96, lds 256, spills 0
+// limits: vgprs 96, lds 256
 template <class T>
 KL_KERNEL(kNormThreads)
 layer_norm_kernel(NormArgs<T> a) {

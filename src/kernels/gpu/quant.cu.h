@@ -25,7 +25,7 @@ struct QuantArgs {
   bool pow2;
 };
 
-// limits: vgprs 64, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kQuantThreads)
 quant_kernel(QuantArgs<T> a) {
@@ -59,7 +59,7 @@ struct HadamardArgs {
   float norm;
 };
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kHadamardThreads)
 hadamard_kernel(HadamardArgs<T> a) {

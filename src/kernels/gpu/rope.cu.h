@@ -18,8 +18,7 @@ struct AnglesArgs {
   int64_t rows, half;
 };
 
-// The slow reduction of large angles needs scratch memory.
-// limits: vgprs 64, lds 0, spills 64
+// limits: vgprs 64, lds 0
 KL_KERNEL(kRopeThreads) rope_angles_kernel(AnglesArgs a) {
   int64_t step = kl::blocks() * kl::threads();
   for (int64_t n = kl::block() * kl::threads() + kl::thread(); n < a.rows * a.half; n += step) {
@@ -38,7 +37,7 @@ struct RopeArgs {
   bool adjacent, inverse;
 };
 
-// limits: vgprs 48, lds 0, spills 0
+// limits: vgprs 64, lds 0
 template <class T>
 KL_KERNEL(kRopeThreads)
 rope_kernel(RopeArgs<T> a) {

@@ -35,7 +35,7 @@ KL_DEVICE float sample_noise(uint64_t draw, int64_t id) {
   return -logf(half < 0.5f ? -logf(half) : -log1pf(-above));
 }
 
-// limits: vgprs 64, lds 1024, spills 0
+// limits: vgprs 64, lds 1024
 template <class T>
 KL_KERNEL(kSampleThreads)
 sample_kernel(SampleArgs<T> a) {
