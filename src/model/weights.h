@@ -20,34 +20,34 @@ struct ExpertWeights {
 };
 
 struct MoeWeights {
-  Weight router;          // [E, C] bf16|f32
-  Tensor bias;            // [E] f32, empty in hash layers
-  Tensor table;           // [V, K] i64, hash layers only
+  Weight router;                       // [E, C] bf16|f32
+  Tensor bias;                         // [E] f32, empty in hash layers
+  Tensor table;                        // [V, K] i64, hash layers only
   std::vector<Weight> gate, up, down;  // [E] each: grouped_linear takes one list per matrix
-  ExpertWeights shared;   // one MLP of width shared_experts * moe_inter
+  ExpertWeights shared;                // one MLP of width shared_experts * moe_inter
 };
 
 struct IndexerWeights {
   Weight wq_b;
   Weight weights_proj;
-  Weight wk;              // V3.2 only
+  Weight wk;                   // V3.2 only
   Tensor k_norm, k_norm_bias;  // V3.2 only
 };
 
 struct CompressorWeights {
-  Weight wkv, wgate;      // [c * Dc, C]
-  Tensor ape;             // [ratio, c * Dc] f32
-  Tensor norm;            // [Dc]
+  Weight wkv, wgate;  // [c * Dc, C]
+  Tensor ape;         // [ratio, c * Dc] f32
+  Tensor norm;        // [Dc]
 };
 
 struct V4Layer {
   Tensor attn_norm, ffn_norm;
   HyperWeights attn_hc, ffn_hc;
   Weight wq_a, wq_b, wkv, wo_b;
-  std::vector<Weight> wo_a;        // [o_groups] row slices, each [o_rank, H * D / o_groups]
+  std::vector<Weight> wo_a;  // [o_groups] row slices, each [o_rank, H * D / o_groups]
   Tensor q_norm, kv_norm, attn_sink;
-  CompressorWeights compressor;        // ratio > 0
-  IndexerWeights indexer;              // ratio 4
+  CompressorWeights compressor;  // ratio > 0
+  IndexerWeights indexer;        // ratio 4
   CompressorWeights indexer_compressor;
   MoeWeights moe;
 };
@@ -62,15 +62,15 @@ struct V4Weights {
 
 struct V32Layer {
   Tensor input_norm, post_attention_norm;
-  Weight q_a, q_b;                 // q_rank == 0: q_b is q_proj and q_a is empty
+  Weight q_a, q_b;  // q_rank == 0: q_b is q_proj and q_a is empty
   Tensor q_a_norm;
   Weight kv_a;
   Tensor kv_a_norm;
   std::vector<Weight> w_uk, w_uv;  // [H] row slices of kv_b: [nope, L] and [v, L]
   Weight o;
-  IndexerWeights indexer;          // V3.2
-  ExpertWeights dense;             // layers < dense_layers
-  MoeWeights moe;                  // the others
+  IndexerWeights indexer;  // V3.2
+  ExpertWeights dense;     // layers < dense_layers
+  MoeWeights moe;          // the others
 };
 
 struct V32Weights {
@@ -100,7 +100,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
   std::vector<DType> dtypes;
   TensorRole role = TensorRole::kMatrix;
-  bool draft = false;              // belongs to the draft modules: recognised, not needed
+  bool draft = false;  // belongs to the draft modules: recognised, not needed
 };
 
 // Calls progress(done, total) while tensors are bound, in bytes; may be empty.
