@@ -32,25 +32,37 @@ enum class DType : uint8_t {
 HADAL_HD constexpr int64_t dtype_size(DType t) {
   switch (t) {
     case DType::kF32:
-    case DType::kI32: return 4;
+    case DType::kI32:
+      return 4;
     case DType::kBF16:
-    case DType::kF16: return 2;
-    case DType::kI64: return 8;
-    default: return 1;
+    case DType::kF16:
+      return 2;
+    case DType::kI64:
+      return 8;
+    default:
+      return 1;
   }
 }
 
 // The tag that safetensors files use ("BF16", "F8_E4M3", ...).
 constexpr const char* dtype_name(DType t) {
   switch (t) {
-    case DType::kF32: return "F32";
-    case DType::kBF16: return "BF16";
-    case DType::kF16: return "F16";
-    case DType::kF8E4M3: return "F8_E4M3";
-    case DType::kF8E8M0: return "F8_E8M0";
-    case DType::kI8: return "I8";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
+    case DType::kF32:
+      return "F32";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    case DType::kF8E4M3:
+      return "F8_E4M3";
+    case DType::kF8E8M0:
+      return "F8_E8M0";
+    case DType::kI8:
+      return "I8";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
   }
   return "?";
 }
@@ -119,14 +131,14 @@ inline constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.
 HADAL_HD inline uint8_t f32_to_e2m1(float x) {
   uint8_t sign = std::signbit(x) ? 8 : 0;
   float a = std::fabs(x);
-  uint8_t code = a <= 0.25f  ? 0
-                 : a < 0.75f ? 1
+  uint8_t code = a <= 0.25f   ? 0
+                 : a < 0.75f  ? 1
                  : a <= 1.25f ? 2
-                 : a < 1.75f ? 3
-                 : a <= 2.5f ? 4
-                 : a < 3.5f  ? 5
-                 : a <= 5.0f ? 6
-                             : 7;
+                 : a < 1.75f  ? 3
+                 : a <= 2.5f  ? 4
+                 : a < 3.5f   ? 5
+                 : a <= 5.0f  ? 6
+                              : 7;
   return sign | code;
 }
 

@@ -22,11 +22,11 @@ struct CacheGroup {
 };
 
 struct LayerCacheShape {
-  int group = -1;               // -1: no paged entries
-  int64_t entry_width = 0;      // elements of activation dtype
-  int64_t index_width = 0;      // elements of activation dtype, 0 = no indexer
-  int64_t window_capacity = 0;  // ring rows
-  int64_t window_width = 0;     // elements of activation dtype
+  int group = -1;                   // -1: no paged entries
+  int64_t entry_width = 0;          // elements of activation dtype
+  int64_t index_width = 0;          // elements of activation dtype, 0 = no indexer
+  int64_t window_capacity = 0;      // ring rows
+  int64_t window_width = 0;         // elements of activation dtype
   int64_t compressor_capacity = 0;  // ring rows
   int64_t compressor_width = 0;     // f32 elements
   int64_t indexer_compressor_width = 0;

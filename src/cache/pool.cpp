@@ -24,8 +24,7 @@ CachePool::CachePool(const CacheLayout& layout, int64_t slots, const std::vector
     if (s.index_width) c.index_keys = arena_.make(t, {pages[s.group], kPageSize, s.index_width});
     if (s.window_width) c.window = arena_.make(t, {slots, s.window_capacity, s.window_width});
     if (s.compressor_width)
-      c.compressor =
-          arena_.make(DType::kF32, {slots, s.compressor_capacity, s.compressor_width});
+      c.compressor = arena_.make(DType::kF32, {slots, s.compressor_capacity, s.compressor_width});
     if (s.indexer_compressor_width)
       c.indexer_compressor =
           arena_.make(DType::kF32, {slots, s.compressor_capacity, s.indexer_compressor_width});

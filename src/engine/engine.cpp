@@ -29,9 +29,7 @@ struct Engine::Impl {
   int open_sessions = 0;
 
   explicit Impl(const EngineOptions& o)
-      : options(o),
-        threads(o.threads),
-        kernels(choose_kernels(detect_device(), o.without)) {}
+      : options(o), threads(o.threads), kernels(choose_kernels(detect_device(), o.without)) {}
 
   Status load(const Config& config, const std::string& path);
   Status check(std::span<const StepInput> inputs) const;
@@ -54,8 +52,7 @@ Numerics numerics_of(NumericsMode mode) {
 Status check_options(const EngineOptions& o, const Config& config) {
   if (o.max_step_tokens < 1)
     return Error{fmt::format("a step of {} tokens: give at least 1", o.max_step_tokens)};
-  if (o.max_sessions < 1)
-    return Error{fmt::format("{} sessions: give at least 1", o.max_sessions)};
+  if (o.max_sessions < 1) return Error{fmt::format("{} sessions: give at least 1", o.max_sessions)};
   if (o.max_context < 0 || o.max_context > config.max_context)
     return Error{fmt::format("a context of {} tokens: this model was made for 1 to {}",
                              o.max_context, config.max_context)};
@@ -189,9 +186,10 @@ Status Session::rewind(int64_t length) {
   if (length < 0 || length > held)
     return Error{fmt::format("rewind to {} of {} tokens: give 0 to {}", length, held, held)};
   if (!impl_->sequence.can_rewind(length))
-    return Error{fmt::format("rewind from {} to {} tokens: the caches can take back the last {} "
-                             "tokens, or all of them",
-                             held, length, kMaxRewind)};
+    return Error{
+        fmt::format("rewind from {} to {} tokens: the caches can take back the last {} "
+                    "tokens, or all of them",
+                    held, length, kMaxRewind)};
   impl_->sequence.rewind(length);
   return {};
 }

@@ -15,9 +15,9 @@ namespace hadal {
 
 // Sizes fixed at load; every buffer is made for them.
 struct ModelLimits {
-  int64_t max_rows = 512;       // T of a step
-  int64_t max_context = 4096;   // positions of a sequence
-  int64_t max_logit_rows = 512; // rows of a step whose logits may be asked for
+  int64_t max_rows = 512;        // T of a step
+  int64_t max_context = 4096;    // positions of a sequence
+  int64_t max_logit_rows = 512;  // rows of a step whose logits may be asked for
 };
 
 // Told the residual after layer `layer` (V3.x [T, C], V4 [T, R, C]) and, with layer == layers, the

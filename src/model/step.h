@@ -24,11 +24,11 @@ struct LayerCache {
 };
 
 struct Step {
-  Batch batch;                              // rows, sequences, positions
-  const int32_t* ids = nullptr;             // [T] token ids, each in [0, V)
-  PageTable pages[kMaxCacheGroups];         // by cache group
-  const LayerCache* caches = nullptr;       // [layers]
-  const int32_t* logit_rows = nullptr;      // [n] rows whose logits are wanted
+  Batch batch;                          // rows, sequences, positions
+  const int32_t* ids = nullptr;         // [T] token ids, each in [0, V)
+  PageTable pages[kMaxCacheGroups];     // by cache group
+  const LayerCache* caches = nullptr;   // [layers]
+  const int32_t* logit_rows = nullptr;  // [n] rows whose logits are wanted
   int32_t logit_count = 0;
 };
 

@@ -115,8 +115,8 @@ TEST_P(FixtureTest, SequencesInterleavedInOneBatch) {
     for (int i = 2; i >= 0; --i) {
       auto done = static_cast<size_t>(sequences[i]->length());
       if (step < begins_at[i] || done == ids.size()) continue;
-      parts.push_back({sequences[i].get(),
-                       ids.subspan(done, std::min(chunk[i], ids.size() - done))});
+      parts.push_back(
+          {sequences[i].get(), ids.subspan(done, std::min(chunk[i], ids.size() - done))});
       from.push_back(static_cast<int64_t>(done));
     }
     auto logits = runner.step(parts);

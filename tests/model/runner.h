@@ -19,8 +19,8 @@ namespace hadal {
 class Runner {
  public:
   Runner(const Config& config, const TensorSource& source, const Numerics& numerics,
-         int64_t max_context, int64_t max_sequences = 4,
-         std::vector<std::string> without = {}, int threads = 2)
+         int64_t max_context, int64_t max_sequences = 4, std::vector<std::string> without = {},
+         int threads = 2)
       : config_(config),
         threads_(threads),
         kernels_(choose_kernels(detect_device(), without)),

@@ -33,7 +33,7 @@ struct Trained {
 struct Lane {
   std::unique_ptr<Sequence> sequence;
   size_t job = 0;
-  std::vector<int32_t> feed;     // tokens of the next step
+  std::vector<int32_t> feed;  // tokens of the next step
   std::vector<int32_t> output;
 };
 

@@ -10,7 +10,7 @@
 
 namespace hadal {
 
-struct RowKernels;                // cpu/row_kernels.h: the loops of the small row ops
+struct RowKernels;  // cpu/row_kernels.h: the loops of the small row ops
 extern const RowKernels kRefRows;
 
 struct Kernels {
