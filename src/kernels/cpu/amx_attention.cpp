@@ -15,7 +15,7 @@
 namespace hadal {
 namespace {
 
-constexpr int64_t kKeys = 256;  // keys of a block: a row's V4 window and entries are three
+constexpr int64_t kKeys = 128;  // keys of a block: what it needs for 64 heads stays in L2
 
 // The operands of one row, in one thread's scratch. heads: a multiple of 32, depth: of 32 (zero
 // padded), width: columns of the values, a multiple of 32.
