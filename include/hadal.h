@@ -35,6 +35,7 @@ struct ModelInfo {
   std::string path;                 // folder of the checkpoint, or "dummy"
   int64_t vocab = 0;                // V
   int64_t max_context = 0;          // of a session, as opened
+  int64_t max_step_tokens = 0;      // of a step, as opened
   int64_t weight_bytes = 0;         // as stored
   int64_t step_weight_bytes = 0;    // bytes of weights that one decoded token must read
   int64_t bos_id = 0;
@@ -70,7 +71,8 @@ enum class FinishReason { kStop, kLength, kContext, kCancelled };
 struct Generation {
   std::vector<int32_t> ids;         // the generated tokens, the end token included
   FinishReason reason = FinishReason::kStop;
-  int64_t prompt_tokens = 0, cached_tokens = 0;
+  int64_t prompt_tokens = 0;        // all before the first generated one
+  int64_t cached_tokens = 0;        // of these, held by the session when the call began
   double prefill_seconds = 0, decode_seconds = 0;
 };
 
@@ -102,11 +104,15 @@ class Engine {
   Status step(std::span<const StepInput> inputs, std::vector<float>& logits);
 
   // Prefills `prompt` after what the session holds, then decodes until an end token, max_tokens or
-  // the context's end. Calls on_token for each token; false from it cancels. An empty prompt is an
-  // error. A non-finite logit is an error.
+  // the context's end. Calls on_token for each token, and on_prefill (may be empty) after each
+  // chunk of the prompt with the tokens done; false from either cancels. Errors: an empty prompt, a
+  // prompt that leaves no room for a token, wrong params, a non-finite logit. Afterwards the
+  // session holds the prompt and the generated tokens but the last, which was never fed; after a
+  // cancelled prefill or an error, some of it. The repetition penalty sees `prompt` alone.
   Result<Generation> generate(Session& session, std::span<const int32_t> prompt,
                               const SamplingParams& params,
-                              const std::function<bool(const GeneratedToken&)>& on_token);
+                              const std::function<bool(const GeneratedToken&)>& on_token,
+                              const std::function<bool(int64_t done)>& on_prefill = {});
 
   struct Impl;
   Impl& impl() { return *impl_; }

@@ -18,6 +18,11 @@ struct IndexScore {
   Tensor scores;     // [rows, >= visible] f32; scores[i, j] = sum_h relu(q_h . k_j) * w_h
 };
 
+// out = raw * scale in fp32; with round_bf16 the product is rounded to bf16 (V4 release).
+// raw [T, H] f32|bf16 (weights_proj's output), out [T, H] f32.
+void index_weights(Context& ctx, const Tensor& raw, float scale, bool round_bf16,
+                   const Tensor& out);
+
 using IndexScoreFn = void(Context&, const Batch&, const IndexScore&);
 // Writes the visible scores of each row; the rest of the row stays untouched.
 void index_score(Context& ctx, const Batch& batch, const IndexScore& s);

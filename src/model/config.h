@@ -32,7 +32,8 @@ struct Config {
   int64_t vocab = 0;           // V
   int64_t hidden = 0;          // C
   int64_t layers = 0;          // without draft layers
-  int64_t draft_layers = 0;    // num_nextn_predict_layers: recognised in the checkpoint, not run
+  int64_t draft_layers = 0;    // stages of the draft module: recognised in the checkpoint, not run
+  int64_t draft_markov_rank = 0;  // V4: > 0 says that the draft module is DSpark's
   int64_t heads = 0;           // H
   int64_t q_rank = 0;          // q_lora_rank; 0 = one q_proj (V3 family only)
   int64_t rope_dim = 0;        // R

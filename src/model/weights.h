@@ -80,15 +80,30 @@ struct V32Weights {
   std::vector<V32Layer> layers;
 };
 
-// Every tensor that a model of this config has: name, shape, dtypes that may stand there.
+// What a tensor is for: decides how random values are drawn and what counts as a parameter.
+enum class TensorRole : uint8_t {
+  kEmbedding,  // rows picked by token id
+  kMatrix,     // a weight of a linear layer, never quantised in the releases
+  kQuantised,  // a weight of a linear layer, FP8 in a quantised release
+  kExpert,     // one of a routed expert's three matrices
+  kScale,      // the block scales of a kQuantised or kExpert matrix
+  kNorm,       // a norm's gain
+  kBias,       // a norm's or a router's bias, an attention sink, position biases
+  kHyper,      // mHC's fn, base and scale
+  kTable,      // expert ids per token
+};
+
+// Every tensor that a model of this config has: name, shape, dtypes that may stand there (the
+// releases' own first).
 struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<DType> dtypes;
+  TensorRole role = TensorRole::kMatrix;
   bool draft = false;              // belongs to the draft modules: recognised, not needed
 };
 
-// Calls progress(done, total) while tensors are bound; may be empty.
+// Calls progress(done, total) while tensors are bound, in bytes; may be empty.
 using Progress = std::function<void(int64_t done, int64_t total)>;
 
 // Binds all tensors of the main model. Strict: a missing tensor, a wrong shape or dtype, a scale

@@ -1,0 +1,135 @@
+// Which matrix-product kernel runs: the candidates in order of preference, and where "few rows"
+// (decode, bound by reading W) ends and "many rows" (prefill, bound by arithmetic) begins.
+#include "kernels/linear.h"
+
+#include "kernels/cpu/ref_linear.h"
+#include "kernels/cpu/tuned_linear.h"
+#include "kernels/dispatch/kernels.h"
+
+namespace hadal {
+namespace {
+
+constexpr int64_t kFewRows = 16;
+
+std::string always(const Device&) { return ""; }
+
+std::string needs_avx512(const Device& d) {
+  return d.avx512 ? "" : "needs AVX-512 F, BW, DQ, VL, VBMI and BF16";
+}
+
+constexpr Candidate<LinearFn> kLinearFew[] = {{"avx512_linear", needs_avx512, avx512_linear},
+                                              {"ref_linear", always, ref_linear}};
+constexpr Candidate<LinearFn> kLinearMany[] = {{"avx512_linear", needs_avx512, avx512_linear},
+                                               {"ref_linear", always, ref_linear}};
+constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
+    {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
+    {"ref_grouped_linear", always, ref_grouped_linear}};
+constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
+    {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
+    {"ref_grouped_linear", always, ref_grouped_linear}};
+constexpr Candidate<BatchedLinearFn> kBatched[] = {
+    {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
+    {"ref_batched_linear", always, ref_batched_linear}};
+constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
+    {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
+    {"ref_batched_linear_transposed", always, ref_batched_linear_transposed}};
+
+bool float_like(DType t) { return t == DType::kF32 || t == DType::kBF16; }
+
+std::string pair(const Tensor& a, const Tensor& b) { return a.describe() + " and " + b.describe(); }
+
+void check_weight(const Weight& w, int64_t k, const Tensor& x) {
+  HADAL_CHECK(w.k() == k, "[linear] columns of W and x differ: " + pair(w.data, x));
+  HADAL_CHECK(w.data.stride[1] == 1, "[linear] columns of W must be adjacent");
+  if (w.fp4())
+    HADAL_CHECK(k % kFp4Block == 0 && w.scale.shape[1] == k / kFp4Block,
+                "[linear] FP4 W without matching scale: " + pair(w.data, w.scale));
+  if (w.fp8()) {
+    int64_t last = (w.row0 + w.n() - 1) / kFp8Block;
+    HADAL_CHECK(w.scale.shape[1] == (k + kFp8Block - 1) / kFp8Block && last < w.scale.shape[0],
+                "[linear] FP8 W without matching scale: " + pair(w.data, w.scale));
+  }
+}
+
+void check_activation(const Activation& x, int64_t k) {
+  if (x.data.dtype == DType::kF8E4M3)
+    HADAL_CHECK(x.scale.dtype == DType::kF32 && x.scale.shape[0] >= x.data.shape[0] &&
+                    x.scale.shape[1] == (k + kFp8Block - 1) / kFp8Block,
+                "[linear] FP8 x without matching scale: " + pair(x.data, x.scale));
+  else
+    HADAL_CHECK(float_like(x.data.dtype), "[linear] x is " + x.data.describe());
+  HADAL_CHECK(x.data.stride[1] == 1, "[linear] columns of x must be adjacent");
+}
+
+void check_output(const Tensor& y, int64_t m, int64_t n, const Weight& w) {
+  HADAL_CHECK(y.shape[0] == m && y.shape[1] == n && float_like(y.dtype) && y.stride[1] == 1,
+              "[linear] y does not fit W: " + pair(y, w.data));
+}
+
+void check_batched(const Tensor& x, std::span<const Weight> w, const Tensor& y, bool transposed) {
+  HADAL_CHECK(x.rank == 3 && y.rank == 3 && x.shape[0] == y.shape[0] && x.shape[1] == y.shape[1] &&
+                  x.shape[1] == static_cast<int64_t>(w.size()),
+              "[batched_linear] groups differ: " + pair(x, y));
+  HADAL_CHECK(float_like(x.dtype) && float_like(y.dtype) && x.stride[2] == 1 && y.stride[2] == 1,
+              "[batched_linear] x and y must be f32 or bf16, columns adjacent: " + pair(x, y));
+  for (const Weight& one : w) {
+    int64_t in = transposed ? one.n() : one.k(), out = transposed ? one.k() : one.n();
+    HADAL_CHECK(x.shape[2] == in && y.shape[2] == out,
+                "[batched_linear] W " + one.data.describe() + " does not fit " + pair(x, y));
+    check_weight(one, one.k(), x);
+  }
+}
+
+}  // namespace
+
+void choose_linear(const Device& device, std::span<const std::string> without, Kernels& k) {
+  k.linear_few = choose<LinearFn>("linear_few", kLinearFew, device, without, k);
+  k.linear_many = choose<LinearFn>("linear_many", kLinearMany, device, without, k);
+  k.grouped_linear_few =
+      choose<GroupedLinearFn>("grouped_linear_few", kGroupedFew, device, without, k);
+  k.grouped_linear_many =
+      choose<GroupedLinearFn>("grouped_linear_many", kGroupedMany, device, without, k);
+  k.batched_linear = choose<BatchedLinearFn>("batched_linear", kBatched, device, without, k);
+  k.batched_linear_transposed =
+      choose<BatchedLinearFn>("batched_linear_transposed", kBatchedTransposed, device, without, k);
+}
+
+void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y) {
+  int64_t m = x.data.shape[0];
+  check_activation(x, x.data.shape[1]);
+  check_output(y, m, w.n(), w);
+  if (m == 0 || w.n() == 0) return;
+  check_weight(w, x.data.shape[1], x.data);
+  (m <= kFewRows ? ctx.kernels.linear_few : ctx.kernels.linear_many)(ctx, x, w, y);
+}
+
+void grouped_linear(Context& ctx, const Activation& x, const int32_t* rows, const int32_t* offsets,
+                    std::span<const Weight> experts, const Tensor& y) {
+  int64_t m = offsets[experts.size()], active = 0;
+  if (m == 0) return;
+  check_activation(x, x.data.shape[1]);
+  for (size_t e = 0; e < experts.size(); ++e) {
+    if (offsets[e] == offsets[e + 1]) continue;
+    ++active;
+    check_weight(experts[e], x.data.shape[1], x.data);
+    check_output(y, m, experts[e].n(), experts[e]);
+  }
+  auto* launch =
+      m <= kFewRows * active ? ctx.kernels.grouped_linear_few : ctx.kernels.grouped_linear_many;
+  launch(ctx, x, rows, offsets, experts, y);
+}
+
+void batched_linear(Context& ctx, const Tensor& x, std::span<const Weight> w, const Tensor& y) {
+  if (x.shape[0] == 0) return;
+  check_batched(x, w, y, false);
+  ctx.kernels.batched_linear(ctx, x, w, y);
+}
+
+void batched_linear_transposed(Context& ctx, const Tensor& x, std::span<const Weight> w,
+                               const Tensor& y) {
+  if (x.shape[0] == 0) return;
+  check_batched(x, w, y, true);
+  ctx.kernels.batched_linear_transposed(ctx, x, w, y);
+}
+
+}  // namespace hadal
