@@ -2,11 +2,15 @@
 // indexer, mHC, and the row ops of a decode step. Counters: GFLOP/s where arithmetic decides, GB/s
 // where reading does.
 #include <benchmark/benchmark.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/amx_attention.h"
+#include "kernels/cpu/amx_index_score.h"
 #include "kernels/cpu/avx2_attention.h"
 #include "kernels/cpu/avx2_hyper.h"
 #include "kernels/cpu/avx2_index_score.h"
@@ -122,11 +126,18 @@ void BM_Mla(benchmark::State& state, MlaAttentionFn* launch) {
   set_flops(state, 2.0 * rows * 128 * (576 + 512) * 2048);
 }
 
+// bf16 only, and the process must be allowed to use tiles.
+void amx_args(benchmark::internal::Benchmark* b) {
+  if (syscall(SYS_arch_prctl, 0x1023L, 18L) != 0) return;
+  b->Args({1, 1, 1})->Args({16, 1, 1})->Unit(benchmark::kMicrosecond);
+}
 void attention_args(benchmark::internal::Benchmark* b) {
   for (int64_t bf16 : {1, 0})
     for (int64_t rows : {1, 16}) b->Args({rows, bf16, 1});
   b->Unit(benchmark::kMicrosecond);
 }
+BENCHMARK_CAPTURE(BM_Sparse, amx, amx_sparse_attention)->Apply(amx_args);
+BENCHMARK_CAPTURE(BM_Mla, amx, amx_mla_attention)->Apply(amx_args);
 BENCHMARK_CAPTURE(BM_Sparse, avx512, avx512_sparse_attention)->Apply(attention_args);
 BENCHMARK_CAPTURE(BM_Mla, avx512, avx512_mla_attention)->Apply(attention_args);
 BENCHMARK_CAPTURE(BM_Sparse, avx2, avx2_sparse_attention)->Apply(attention_args);
@@ -147,6 +158,9 @@ void BM_IndexScore(benchmark::State& state, IndexScoreFn* launch) {
   for (auto _ : state) launch(ctx, r.batch, s);
   set_flops(state, 2.0 * rows * 64 * 128 * 4096);
 }
+BENCHMARK_CAPTURE(BM_IndexScore, amx, amx_index_score)->Apply([](auto* b) {
+  if (syscall(SYS_arch_prctl, 0x1023L, 18L) == 0) b->ArgsProduct({{1, 16}, {0, 1}});
+});
 BENCHMARK_CAPTURE(BM_IndexScore, avx512, avx512_index_score)->ArgsProduct({{1, 16}, {0, 1}});
 BENCHMARK_CAPTURE(BM_IndexScore, avx2, avx2_index_score)->ArgsProduct({{1, 16}, {0, 1}});
 BENCHMARK_CAPTURE(BM_IndexScore, ref, ref_index_score)->Args({1, 0});

@@ -1,6 +1,7 @@
 // Both attentions, every candidate, against a double-precision softmax over logical histories:
 // permuted pages, rings that wrap, mixed sequences, selections with -1, NaN wherever a row may not
 // look; chunks against single tokens and thread counts bit for bit.
+#include "kernels/cpu/amx_attention.h"
 #include "kernels/cpu/avx2_attention.h"
 #include "kernels/cpu/avx512_attention.h"
 #include "kernels/cpu/ref_attn_mla.h"
@@ -25,11 +26,13 @@ const SparseCandidate kSparse[] = {
     {"ref", ref_sparse_attention, nullptr},
     {"avx2", avx2_sparse_attention, &Device::avx2},
     {"avx512", avx512_sparse_attention, &Device::avx512},
+    {"amx", amx_sparse_attention, &Device::amx},
 };
 const MlaCandidate kMla[] = {
     {"ref", ref_mla_attention, nullptr},
     {"avx2", avx2_mla_attention, &Device::avx2},
     {"avx512", avx512_mla_attention, &Device::avx512},
+    {"amx", amx_mla_attention, &Device::amx},
 };
 
 template <class C>

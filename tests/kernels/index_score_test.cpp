@@ -2,6 +2,7 @@
 // rounds, against the same roundings; and the top-k that reads them.
 #include "kernels/index_score.h"
 
+#include "kernels/cpu/amx_index_score.h"
 #include "kernels/cpu/avx2_index_score.h"
 #include "kernels/cpu/avx512_index_score.h"
 #include "kernels/cpu/ref_index_score.h"
@@ -21,6 +22,7 @@ const IndexCandidate kCandidates[] = {
     {"ref", ref_index_score, nullptr},
     {"avx2", avx2_index_score, &Device::avx2},
     {"avx512", avx512_index_score, &Device::avx512},
+    {"amx", amx_index_score, &Device::amx},
 };
 
 struct IndexCase {

@@ -3,6 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <cmath>
 #include <cstring>
@@ -26,6 +30,8 @@ inline Device this_device() {
   d.avx512 = d.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
+  // Linux gives tile state (feature 18) to processes that ask, on CPUs that have it.
+  d.amx = d.avx512 && syscall(SYS_arch_prctl, 0x1023L, 18L) == 0;
 #endif
   return d;
 }

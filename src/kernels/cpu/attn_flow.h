@@ -58,13 +58,15 @@ void attend(const T* q, int64_t q_stride, int64_t heads, KeyList<T> list, int64_
     I::write(acc + h * width, den[h] > 0 ? den[h] : 1.0f, dv, out + h * out_stride);
 }
 
-// Spreads rows and, where rows are few, groups of heads over the threads: f(row, first, last head).
-// Pieces go to threads in turn, because later rows of a prompt see more keys.
+// Spreads rows and, where rows are few, groups of heads (multiples of `block`) over the threads:
+// f(row, first, last head). Pieces go to threads in turn, because later rows of a prompt see more
+// keys.
 template <class F>
-void for_row_heads(Context& ctx, int64_t rows, int64_t heads, F&& f) {
-  int64_t threads = ctx.threads.size(), blocks = (heads + kHeads - 1) / kHeads;
-  int64_t cuts = rows >= 4 * threads ? 1 : std::min(blocks, (4 * threads + rows - 1) / rows);
-  int64_t per_cut = (blocks + cuts - 1) / cuts * kHeads, pieces = rows * cuts;
+void for_row_heads(Context& ctx, int64_t rows, int64_t heads, int64_t block, F&& f) {
+  if (rows == 0) return;
+  int64_t threads = ctx.threads.size(), blocks = (heads + block - 1) / block;
+  int64_t cuts = rows >= 4 * threads ? 1 : std::min(blocks, (threads + rows - 1) / rows);
+  int64_t per_cut = (blocks + cuts - 1) / cuts * block, pieces = rows * cuts;
   ctx.threads.run(std::min(threads, pieces), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t share = begin; share < end; ++share)
       for (int64_t i = share; i < pieces; i += std::min(threads, pieces)) {
@@ -78,10 +80,9 @@ template <class I>
 void flow_sparse(Context& ctx, const Batch& batch, const SparseAttention& a) {
   check_sparse(batch, a);
   int64_t heads = a.q.shape[1], d = a.q.shape[2];
-  if (batch.rows == 0) return;
   with_activation("sparse_attention", a.q.dtype, [&](auto type) {
     using T = decltype(type);
-    for_row_heads(ctx, batch.rows, heads, [&](int64_t t, int64_t first, int64_t last) {
+    for_row_heads(ctx, batch.rows, heads, kHeads, [&](int64_t t, int64_t first, int64_t last) {
       attend<I, T>(a.q.at<const T>(t, first), a.q.stride[1], last - first,
                    sparse_keys<T>(batch, a, t), d, d, a.scale, a.sink.at<const float>(first),
                    a.out.at<T>(t, first), a.out.stride[1]);
@@ -93,10 +94,9 @@ template <class I>
 void flow_mla(Context& ctx, const Batch& batch, const MlaAttention& a) {
   check_mla(batch, a);
   int64_t heads = a.q.shape[1], d = a.q.shape[2], dv = a.out.shape[2];
-  if (batch.rows == 0) return;
   with_activation("mla_attention", a.q.dtype, [&](auto type) {
     using T = decltype(type);
-    for_row_heads(ctx, batch.rows, heads, [&](int64_t t, int64_t first, int64_t last) {
+    for_row_heads(ctx, batch.rows, heads, kHeads, [&](int64_t t, int64_t first, int64_t last) {
       attend<I, T>(a.q.at<const T>(t, first), a.q.stride[1], last - first, mla_keys<T>(batch, a, t),
                    d, dv, a.scale, nullptr, a.out.at<T>(t, first), a.out.stride[1]);
     });

@@ -1,4 +1,5 @@
 // Candidates of the two attentions, best first.
+#include "kernels/cpu/amx_attention.h"
 #include "kernels/cpu/avx2_attention.h"
 #include "kernels/cpu/avx512_attention.h"
 #include "kernels/cpu/ref_attn_mla.h"
@@ -10,12 +11,14 @@ namespace hadal {
 namespace {
 
 constexpr Candidate<SparseAttentionFn> kSparse[] = {
+    {"amx_sparse_attention", needs_amx, amx_sparse_attention},
     {"avx512_sparse_attention", needs_avx512, avx512_sparse_attention},
     {"avx2_sparse_attention", needs_avx2, avx2_sparse_attention},
     {"ref_sparse_attention", any_device, ref_sparse_attention},
 };
 
 constexpr Candidate<MlaAttentionFn> kMla[] = {
+    {"amx_mla_attention", needs_amx, amx_mla_attention},
     {"avx512_mla_attention", needs_avx512, avx512_mla_attention},
     {"avx2_mla_attention", needs_avx2, avx2_mla_attention},
     {"ref_mla_attention", any_device, ref_mla_attention},

@@ -15,4 +15,8 @@ inline std::string needs_avx512(const Device& d) {
   return d.avx512 ? "" : "this CPU has no AVX-512 with BF16";
 }
 
+inline std::string needs_amx(const Device& d) {
+  return d.amx ? "" : "no AMX-BF16 tiles for this process";
+}
+
 }  // namespace hadal

@@ -1,4 +1,5 @@
 // Candidates of the lightning-indexer scores, best first.
+#include "kernels/cpu/amx_index_score.h"
 #include "kernels/cpu/avx2_index_score.h"
 #include "kernels/cpu/avx512_index_score.h"
 #include "kernels/cpu/ref_index_score.h"
@@ -9,6 +10,7 @@ namespace hadal {
 namespace {
 
 constexpr Candidate<IndexScoreFn> kIndexScore[] = {
+    {"amx_index_score", needs_amx, amx_index_score},
     {"avx512_index_score", needs_avx512, avx512_index_score},
     {"avx2_index_score", needs_avx2, avx2_index_score},
     {"ref_index_score", any_device, ref_index_score},
