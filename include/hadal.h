@@ -104,11 +104,11 @@ class Engine {
   Status step(std::span<const StepInput> inputs, std::vector<float>& logits);
 
   // Prefills `prompt` after what the session holds, then decodes until an end token, max_tokens or
-  // the context's end. Calls on_token for each token, and on_prefill (may be empty) after each chunk
-  // of the prompt with the tokens done; false from either cancels. Errors: an empty prompt, a prompt
-  // that leaves no room for a token, wrong params, a non-finite logit. Afterwards the session holds
-  // the prompt and the generated tokens but the last, which was never fed; after a cancelled prefill
-  // or an error, some of the prompt. The repetition penalty sees `prompt`, not what is held.
+  // the context's end. Calls on_token for each token, and on_prefill (may be empty) after each
+  // chunk of the prompt with the tokens done; false from either cancels. Errors: an empty prompt, a
+  // prompt that leaves no room for a token, wrong params, a non-finite logit. Afterwards the
+  // session holds the prompt and the generated tokens but the last, which was never fed; after a
+  // cancelled prefill or an error, some of it. The repetition penalty sees `prompt` alone.
   Result<Generation> generate(Session& session, std::span<const int32_t> prompt,
                               const SamplingParams& params,
                               const std::function<bool(const GeneratedToken&)>& on_token,

@@ -8,26 +8,38 @@
 
 namespace hadal {
 
+namespace {
+
+constexpr int64_t kPage = 4096, kLine = 64, kHugePage = 2 << 20;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
 Buffer::Buffer(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+  int64_t usable = round_up(bytes, kPage);
+  mapped_bytes_ = usable + kPage;
+  void* p = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   HADAL_CHECK(p != MAP_FAILED, "no address space for " + std::to_string(bytes) + " bytes");
-  data_ = static_cast<char*>(p);
-  constexpr int64_t kHugePage = 2 << 20;
-  if (bytes >= 4 * kHugePage) madvise(p, bytes, MADV_HUGEPAGE);
+  mapping_ = static_cast<char*>(p);
+  HADAL_CHECK(mprotect(mapping_ + usable, kPage, PROT_NONE) == 0, "mprotect of the guard page");
+  if (bytes >= 4 * kHugePage) madvise(p, usable, MADV_HUGEPAGE);
+  data_ = mapping_ + usable - round_up(bytes, kLine);
 }
 
 Buffer::~Buffer() {
-  if (data_) munmap(data_, bytes_);
+  if (mapping_) munmap(mapping_, mapped_bytes_);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
   return *this;
 }
 

@@ -1,4 +1,5 @@
-// Owned memory from the system: zero, aligned to pages, touched only when used.
+// Owned memory from the system: zero, aligned to a cache line, touched only when used, with an
+// inaccessible page right behind it, so that an overrun ends the program where it happens.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,11 @@ class Buffer {
  private:
   char* data_ = nullptr;
   int64_t bytes_ = 0;
+  char* mapping_ = nullptr;
+  int64_t mapped_bytes_ = 0;
 };
 
-// Named tensors for the activations of a step, allocated once at load. Every allocation is a
-// Buffer of its own, so an overrun meets another mapping rather than a neighbour's values.
+// Tensors for the activations of a step, allocated once at load, each in a Buffer of its own.
 class Arena {
  public:
   Tensor make(DType dtype, std::initializer_list<int64_t> shape);

@@ -62,7 +62,7 @@ void ThreadPool::dispatch(int64_t n, int64_t grain, Call call, void* fn) {
   run_share(0);
   for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
     relax();
-    if (spins > 20000) std::this_thread::yield();  // more threads than cores
+    if (spins > 1000) std::this_thread::yield();  // the worker may wait for this core
   }
 }
 

@@ -2,7 +2,6 @@
 // space, so that only c | k_pe is cached and read. V3.2 attends to the indexer's choice.
 // Source: spec V3.2 3.3, 3.4, 4.1.
 #include "kernels/attn_mla.h"
-
 #include "kernels/copy.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"

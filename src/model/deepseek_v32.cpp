@@ -57,8 +57,7 @@ DeepseekV32::DeepseekV32(const Config& config, V32Weights weights, const Numeric
       indexer_(config, numerics, 1),
       moe_(config, numerics) {
   double m = yarn_mscale(config.rope_scaling.factor, config.rope_scaling.mscale_all_dim);
-  softmax_scale_ =
-      static_cast<float>(m * m / std::sqrt(double(config.nope_dim + config.rope_dim)));
+  softmax_scale_ = static_cast<float>(m * m / std::sqrt(double(config.nope_dim + config.rope_dim)));
 }
 
 V32Scratch::V32Scratch(Arena& arena, const Config& c, const Numerics& n, const ModelLimits& limits)
@@ -76,9 +75,9 @@ V32Scratch::V32Scratch(Arena& arena, const Config& c, const Numerics& n, const M
   values = arena.make(a, {t, c.heads, c.v_dim});
   angles = arena.make(DType::kF32, {t, c.rope_dim / 2, 2});
   head = arena.make(a, {limits.max_logit_rows, c.hidden});
-  input = Operand(arena, n, c.pow2_scales, t, c.hidden);
-  latent = Operand(arena, n, c.pow2_scales, t, std::max<int64_t>(c.q_rank, 1));
-  output = Operand(arena, n, c.pow2_scales, t, c.heads * c.v_dim);
+  input = Operand(arena, n, c.pow2_scales, {{t, c.hidden}});
+  latent = Operand(arena, n, c.pow2_scales, {{t, std::max<int64_t>(c.q_rank, 1)}});
+  output = Operand(arena, n, c.pow2_scales, {{t, c.heads * c.v_dim}});
   if (c.family == Family::kV32) {
     index_key = arena.make(a, {t, 1, c.index_dim});
     indexer = IndexerScratch(arena, c, n, t, limits.max_context);

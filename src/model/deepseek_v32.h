@@ -11,18 +11,18 @@ namespace hadal {
 
 // Every activation buffer of a step; all but residual and delta are overwritten by each layer.
 struct V32Scratch {
-  Tensor residual;    // [T, C]
-  Tensor delta;       // [T, C] a sub-layer's output, not yet added
-  Tensor x;           // [T, C] a sub-layer's normed input
-  Tensor qr;          // [T, q_rank]
-  Tensor q;           // [T, H, nope + R]
-  Tensor q_latent;    // [T, H, L + R] absorbed query
-  Tensor kv;          // [T, L + R] latent c | k_pe
-  Tensor attended;    // [T, H, L]
-  Tensor values;      // [T, H, v]
-  Tensor index_key;   // [T, 1, Di]
-  Tensor angles;      // [T, R/2, 2] f32
-  Tensor head;        // [n, C]
+  Tensor residual;   // [T, C]
+  Tensor delta;      // [T, C] a sub-layer's output, not yet added
+  Tensor x;          // [T, C] a sub-layer's normed input
+  Tensor qr;         // [T, q_rank]
+  Tensor q;          // [T, H, nope + R]
+  Tensor q_latent;   // [T, H, L + R] absorbed query
+  Tensor kv;         // [T, L + R] latent c | k_pe
+  Tensor attended;   // [T, H, L]
+  Tensor values;     // [T, H, v]
+  Tensor index_key;  // [T, 1, Di]
+  Tensor angles;     // [T, R/2, 2] f32
+  Tensor head;       // [n, C]
   Operand input, latent, output;
   IndexerScratch indexer;
   MoeScratch moe;

@@ -21,8 +21,7 @@ void DeepseekV4::forward(Context& ctx, const Step& step, const Tensor& logits) {
   Tensor x = s_.x.slice(0, 0, t), y = s_.y.slice(0, 0, t);
   Tensor post = s_.post.slice(0, 0, t), comb = s_.comb.slice(0, 0, t);
 
-  rope_angles(ctx, step.batch.positions,
-              {plain_freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
+  rope_angles(ctx, step.batch.positions, {plain_freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
               s_.plain_angles.slice(0, 0, t));
   rope_angles(ctx, step.batch.positions,
               {compressed_freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
@@ -90,15 +89,15 @@ V4Scratch::V4Scratch(Arena& arena, const Config& c, const Numerics& n, const Mod
   compressed_angles = arena.make(DType::kF32, {t, c.rope_dim / 2, 2});
   head_rows = arena.make(a, {heads, r, c.hidden});
   head = arena.make(a, {heads, c.hidden});
-  input = Operand(arena, n, c.pow2_scales, t, c.hidden);
-  latent = Operand(arena, n, c.pow2_scales, t, c.q_rank);
-  output = Operand(arena, n, c.pow2_scales, t, c.o_groups * c.o_rank);
+  input = Operand(arena, n, c.pow2_scales, {{t, c.hidden}});
+  latent = Operand(arena, n, c.pow2_scales, {{t, c.q_rank}});
+  output = Operand(arena, n, c.pow2_scales, {{t, c.o_groups * c.o_rank}});
 
   int64_t width = 0;
   for (int ratio : c.compress_ratios)
     if (ratio > 0)
-      width = std::max({width, compressor_width(ratio, c.head_dim),
-                        compressor_width(ratio, c.index_dim)});
+      width = std::max(
+          {width, compressor_width(ratio, c.head_dim), compressor_width(ratio, c.index_dim)});
   compressor = CompressorScratch(arena, t, width);
   if (std::ranges::count(c.compress_ratios, 4) > 0)
     indexer = IndexerScratch(arena, c, n, t, limits.max_context / 4);
@@ -119,8 +118,7 @@ int64_t DeepseekV4::step_weight_bytes() const {
       if (!c->wkv.empty()) n += c->wkv.bytes() + c->wgate.bytes();
     if (!l.indexer.wq_b.empty()) n += l.indexer.wq_b.bytes() + l.indexer.weights_proj.bytes();
     n += expert(l.moe.shared) +
-         config_.experts_per_token *
-             expert({l.moe.gate[0], l.moe.up[0], l.moe.down[0]});
+         config_.experts_per_token * expert({l.moe.gate[0], l.moe.up[0], l.moe.down[0]});
   }
   return n;
 }

@@ -11,17 +11,17 @@ namespace hadal {
 
 // Every activation buffer of a step; all are overwritten by each layer. T = max_rows.
 struct V4Scratch {
-  Tensor streams;         // [T, R, C] the residual streams, alive through the whole step
-  Tensor post, comb;      // [T, R], [T, R, R] f32: from a sub-layer's hyper_pre to its hyper_post
-  Tensor x, y;            // [T, C] a sub-layer's input and output
-  Tensor qr;              // [T, q_rank]
-  Tensor q;               // [T, H, D] query, then the attention's output
-  Tensor attended;        // [T, H, D]
-  Tensor kv;              // [T, D] the step's window entries
-  Tensor z;               // [T, o_groups * o_rank]
+  Tensor streams;     // [T, R, C] the residual streams, alive through the whole step
+  Tensor post, comb;  // [T, R], [T, R, R] f32: from a sub-layer's hyper_pre to its hyper_post
+  Tensor x, y;        // [T, C] a sub-layer's input and output
+  Tensor qr;          // [T, q_rank]
+  Tensor q;           // [T, H, D] query, then the attention's output
+  Tensor attended;    // [T, H, D]
+  Tensor kv;          // [T, D] the step's window entries
+  Tensor z;           // [T, o_groups * o_rank]
   Tensor plain_angles, compressed_angles;  // [T, R/2, 2] f32
-  Tensor head_rows;       // [n, R, C] streams of the rows whose logits are wanted
-  Tensor head;            // [n, C]
+  Tensor head_rows;                        // [n, R, C] streams of the rows whose logits are wanted
+  Tensor head;                             // [n, C]
   Operand input, latent, output;
   CompressorScratch compressor;
   IndexerScratch indexer;

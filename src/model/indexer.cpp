@@ -82,8 +82,7 @@ Tensor Indexer::select(Context& ctx, const Step& step, const LayerCache& cache,
     score.rows = static_cast<int32_t>(rows);
     score.scores = s.scores.slice(0, 0, rows);
     index_score(ctx, step.batch, score);
-    topk(ctx, step.batch, score.row0, score.scores, ratio_,
-         selected.slice(0, row0, row0 + rows));
+    topk(ctx, step.batch, score.row0, score.scores, ratio_, selected.slice(0, row0, row0 + rows));
   }
   return selected;
 }

@@ -26,14 +26,14 @@ MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, 
   mlp_gate = arena.make(a, {t, mlp_inter});
   mlp_up = arena.make(a, {t, mlp_inter});
   shared = arena.make(a, {t, c.hidden});
-  input = Operand(arena, numerics, c.pow2_scales, t, c.hidden);
-  hidden = Operand(arena, numerics, c.pow2_scales, t, std::max(k * inter, mlp_inter));
+  input = Operand(arena, numerics, c.pow2_scales, {{t, c.hidden}});
+  hidden = Operand(arena, numerics, c.pow2_scales, {{t * k, inter}, {t, mlp_inter}});
 }
 
 Moe::Moe(const Config& c, const Numerics&)
     : limit_(static_cast<float>(c.swiglu_limit)), weight_before_down_(c.family == Family::kV4) {
-  router_.score = c.score == Config::Score::kSigmoid ? RouterScore::kSigmoid
-                                                     : RouterScore::kSqrtSoftplus;
+  router_.score =
+      c.score == Config::Score::kSigmoid ? RouterScore::kSigmoid : RouterScore::kSqrtSoftplus;
   router_.groups = static_cast<int>(c.router_groups);
   router_.kept_groups = static_cast<int>(c.kept_groups);
   router_.k = static_cast<int>(c.experts_per_token);

@@ -10,13 +10,13 @@ namespace hadal {
 
 // Buffers of one MoE block; every layer reuses them. T = max_rows, K experts per token.
 struct MoeScratch {
-  Tensor logits;                     // [T, E] f32
-  Tensor chosen, weights;            // [T, K] i32, f32
+  Tensor logits;                        // [T, E] f32
+  Tensor chosen, weights;               // [T, K] i32, f32
   Tensor offsets, pair, row, position;  // [E + 1], [T*K] x 3, i32
-  Tensor gate, up;                   // [T*K, I]
-  Tensor down;                       // [T*K, C]
-  Tensor mlp_gate, mlp_up;           // [T, inter] of the shared expert or dense MLP
-  Tensor shared;                     // [T, C]
+  Tensor gate, up;                      // [T*K, I]
+  Tensor down;                          // [T*K, C]
+  Tensor mlp_gate, mlp_up;              // [T, inter] of the shared expert or dense MLP
+  Tensor shared;                        // [T, C]
   Operand input, hidden;
 
   MoeScratch(Arena& arena, const Config& config, const Numerics& numerics, int64_t max_rows);

@@ -7,13 +7,18 @@
 
 namespace hadal {
 
-// One FP8 copy of an activation: codes and scales for up to max_rows rows of max_k columns. Valid
-// from one quantize() to the next on the same object; two inputs that live at once need two.
+// One FP8 copy of an activation, codes and scales. Valid from one of() to the next on the same
+// object; two inputs that live at once need two.
 class Operand {
  public:
+  struct Shape {
+    int64_t rows, columns;
+  };
+
   Operand() = default;
-  Operand(Arena& arena, const Numerics& numerics, bool pow2_scales, int64_t max_rows,
-          int64_t max_k);
+  // Room for one activation of any of the shapes (or fewer rows).
+  Operand(Arena& arena, const Numerics& numerics, bool pow2_scales,
+          std::initializer_list<Shape> shapes);
 
   // x [M, K] as the left operand for `w`: FP8 codes for FP8 and FP4 weights under quantised
   // activations, else x itself. The result may be used for every weight of the same kind.

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/cpu/ref_linear.h"
+#include "kernels/cpu/tuned_linear.h"
 #include "kernels/dispatch/kernels.h"
 
 namespace hadal {
@@ -26,6 +27,8 @@ struct Family {
 const Family kFamilies[] = {
     {"ref", nullptr, ref_linear, ref_grouped_linear, ref_batched_linear,
      ref_batched_linear_transposed},
+    {"avx512", &Device::avx512, avx512_linear, avx512_grouped_linear, avx512_batched_linear,
+     avx512_batched_linear_transposed},
 };
 
 enum class Scales { kPow2, kAny };

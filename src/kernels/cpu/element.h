@@ -85,25 +85,15 @@ T* scratch(int64_t n) {
   return buffer.data();
 }
 
-// Sum of squares of x - shift. Short fp32 lanes, their totals in double: good to a few 1e-8.
-template <class T>
-inline double sum_squares(const T* x, int64_t n, float shift = 0.0f) {
-  double total = 0;
+// In double, eight chains.
+template <class A, class B>
+inline double dot_double(const A* a, const B* b, int64_t n) {
+  double lane[8] = {}, total = 0;
   int64_t i = 0;
-  while (i + 16 <= n) {
-    float lane[16] = {};
-    int64_t end = std::min(n - 15, i + 512);
-    for (; i < end; i += 16)
-      for (int l = 0; l < 16; ++l) {
-        float v = load(x[i + l]) - shift;
-        lane[l] += v * v;
-      }
-    for (float v : lane) total += v;
-  }
-  for (; i < n; ++i) {
-    float v = load(x[i]) - shift;
-    total += v * v;
-  }
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; ++l) lane[l] += double{load(a[i + l])} * double{load(b[i + l])};
+  for (; i < n; ++i) total += double{load(a[i])} * double{load(b[i])};
+  for (double v : lane) total += v;
   return total;
 }
 

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/row_kernels.h"
 #include "kernels/hyper.h"
 
 namespace hadal {
 
-inline constexpr int kMaxStreams = 8;
+inline constexpr int kMaxStreams = 8, kMaxMaps = 2 * kMaxStreams + kMaxStreams * kMaxStreams;
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
@@ -48,22 +49,32 @@ inline void hyper_maps(const float* m, int r, const HyperWeights& w, const Hyper
   sinkhorn(comb, r, p.sinkhorn_iters, p.eps);
 }
 
-// y = sum_j pre[j] X[j] over columns [begin, end).  x [R, C] of one token with streams `stride`
-// apart.
+// y = sum_j pre[j] X[j].  x [R, C] of one token with streams `stride` apart.
 template <class T>
-void collapse(const T* x, int64_t stride, const float* pre, int r, int64_t begin, int64_t end,
-              T* y) {
-  if (r == 4) {  // the released width, in a form that compilers vectorise
-    const T *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
-    float p0 = pre[0], p1 = pre[1], p2 = pre[2], p3 = pre[3];
-    for (int64_t c = begin; c < end; ++c)
-      store(y[c], p0 * load(x[c]) + p1 * load(x1[c]) + p2 * load(x2[c]) + p3 * load(x3[c]));
-    return;
-  }
-  for (int64_t c = begin; c < end; ++c) {
+void collapse(const RowLoops<T>& loops, const T* x, int64_t stride, const float* pre, int r,
+              int64_t n, T* y) {
+  if (r == 4) return loops.collapse4(x, stride, pre, n, y);
+  for (int64_t c = 0; c < n; ++c) {
     float sum = 0;
     for (int j = 0; j < r; ++j) sum += pre[j] * load(x[j * stride + c]);
     store(y[c], sum);
+  }
+}
+
+// m[i] = (fn_i . v) * rsqrt(mean(v^2) + eps) with v the streams of row t after each other, in
+// double.
+template <class T>
+void mixes_double(const Tensor& x, int64_t t, const Tensor& fn, float eps, float* m) {
+  int64_t r = x.shape[1], c = x.shape[2];
+  double squares = 0;
+  for (int64_t j = 0; j < r; ++j)
+    squares += dot_double(x.at<const T>(t, j), x.at<const T>(t, j), c);
+  double factor = 1.0 / std::sqrt(squares / static_cast<double>(r * c) + eps);
+  for (int64_t i = 0; i < fn.shape[0]; ++i) {
+    double sum = 0;
+    for (int64_t j = 0; j < r; ++j)
+      sum += dot_double(x.at<const T>(t, j), fn.at<const float>(i, j * c), c);
+    m[i] = static_cast<float>(sum * factor);
   }
 }
 

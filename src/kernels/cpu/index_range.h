@@ -24,12 +24,14 @@ inline void check_index(const Batch& b, const IndexScore& s) {
           std::to_string(b.rows) + ", scores " + s.scores.describe());
 }
 
-// Calls f(i, t, begin, end) for pieces of at most kIndexBlock keys of row i (row t of the step)
-// that cover its visible keys, spread over the threads.
 inline constexpr int64_t kIndexBlock = 256;
 
-template <class F>
-void for_index_blocks(Context& ctx, const Batch& b, const IndexScore& s, F&& f) {
+// Calls score(i, t, begin, end) for pieces of at most kIndexBlock keys of row i (row t of the step)
+// that cover its visible keys, spread over the threads; before the first piece of a row on a
+// thread, prepare(t) on the same thread.
+template <class Prepare, class Score>
+void for_index_blocks(Context& ctx, const Batch& b, const IndexScore& s, Prepare&& prepare,
+                      Score&& score) {
   int64_t most = 0;
   for (int64_t i = 0; i < s.rows; ++i)
     most = std::max<int64_t>(most, (b.positions[s.row0 + i] + 1) / s.ratio);
@@ -38,10 +40,13 @@ void for_index_blocks(Context& ctx, const Batch& b, const IndexScore& s, F&& f) 
   int64_t blocks = (most + kIndexBlock - 1) / kIndexBlock;
   int64_t work = std::min(most, kIndexBlock) * s.q.shape[1] * s.q.shape[2] / 16;
   ctx.threads.run(s.rows * blocks, grain_of(work), [&](int64_t begin, int64_t end, int) {
+    int64_t prepared = -1;
     for (int64_t u = begin; u < end; ++u) {
       int64_t i = u / blocks, t = s.row0 + i, first = u % blocks * kIndexBlock;
       int64_t last = std::min<int64_t>((b.positions[t] + 1) / s.ratio, first + kIndexBlock);
-      if (first < last) f(i, t, first, last);
+      if (first >= last) continue;
+      if (prepared != t) prepare(prepared = t);
+      score(i, t, first, last);
     }
   });
 }

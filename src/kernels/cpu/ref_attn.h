@@ -8,17 +8,6 @@
 
 namespace hadal {
 
-template <class A, class B>
-inline double dot_double(const A* a, const B* b, int64_t n) {
-  double lane[8] = {}, total = 0;
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int l = 0; l < 8; ++l) lane[l] += double{load(a[i + l])} * double{load(b[i + l])};
-  for (; i < n; ++i) total += double{load(a[i])} * double{load(b[i])};
-  for (double v : lane) total += v;
-  return total;
-}
-
 struct RefScores {};
 struct RefValue {};
 

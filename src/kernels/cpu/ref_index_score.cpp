@@ -2,7 +2,6 @@
 #include "kernels/cpu/ref_index_score.h"
 
 #include "kernels/cpu/index_range.h"
-#include "kernels/cpu/ref_attn.h"
 
 namespace hadal {
 namespace {
@@ -30,13 +29,15 @@ void ref_index_score(Context& ctx, const Batch& batch, const IndexScore& s) {
   check_index(batch, s);
   with_activation("index_score", s.q.dtype, [&](auto type) {
     using T = decltype(type);
-    for_index_blocks(ctx, batch, s, [&](int64_t i, int64_t t, int64_t begin, int64_t end) {
+    auto score = [&](int64_t i, int64_t t, int64_t begin, int64_t end) {
       float* out = s.scores.at<float>(i);
       const float* w = s.weights.at<const float>(t);
       for (int64_t j = begin; j < end; ++j)
         out[j] = score_key(s.q, w, t, entry<const T>(s.keys, s.table, batch.sequence[t], j),
                            s.round_bf16);
-    });
+    };
+    for_index_blocks(
+        ctx, batch, s, [](int64_t) {}, score);
   });
 }
 

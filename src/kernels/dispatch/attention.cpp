@@ -1,19 +1,24 @@
 // Candidates of the two attentions, best first.
+#include "kernels/cpu/avx2_attention.h"
+#include "kernels/cpu/avx512_attention.h"
 #include "kernels/cpu/ref_attn_mla.h"
 #include "kernels/cpu/ref_attn_sparse.h"
+#include "kernels/dispatch/candidates.h"
 #include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
 
-std::string always(const Device&) { return ""; }
-
 constexpr Candidate<SparseAttentionFn> kSparse[] = {
-    {"ref_sparse_attention", always, ref_sparse_attention},
+    {"avx512_sparse_attention", needs_avx512, avx512_sparse_attention},
+    {"avx2_sparse_attention", needs_avx2, avx2_sparse_attention},
+    {"ref_sparse_attention", any_device, ref_sparse_attention},
 };
 
 constexpr Candidate<MlaAttentionFn> kMla[] = {
-    {"ref_mla_attention", always, ref_mla_attention},
+    {"avx512_mla_attention", needs_avx512, avx512_mla_attention},
+    {"avx2_mla_attention", needs_avx2, avx2_mla_attention},
+    {"ref_mla_attention", any_device, ref_mla_attention},
 };
 
 }  // namespace

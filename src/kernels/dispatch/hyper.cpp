@@ -1,14 +1,17 @@
 // Candidates of mHC's mixes, best first.
+#include "kernels/cpu/avx2_hyper.h"
+#include "kernels/cpu/avx512_hyper.h"
 #include "kernels/cpu/ref_hyper.h"
+#include "kernels/dispatch/candidates.h"
 #include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
 
-std::string always(const Device&) { return ""; }
-
 constexpr Candidate<HyperPreFn> kHyperPre[] = {
-    {"ref_hyper_pre", always, ref_hyper_pre},
+    {"avx512_hyper_pre", needs_avx512, avx512_hyper_pre},
+    {"avx2_hyper_pre", needs_avx2, avx2_hyper_pre},
+    {"ref_hyper_pre", any_device, ref_hyper_pre},
 };
 
 }  // namespace

@@ -1,14 +1,17 @@
 // Candidates of the lightning-indexer scores, best first.
+#include "kernels/cpu/avx2_index_score.h"
+#include "kernels/cpu/avx512_index_score.h"
 #include "kernels/cpu/ref_index_score.h"
+#include "kernels/dispatch/candidates.h"
 #include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
 
-std::string always(const Device&) { return ""; }
-
 constexpr Candidate<IndexScoreFn> kIndexScore[] = {
-    {"ref_index_score", always, ref_index_score},
+    {"avx512_index_score", needs_avx512, avx512_index_score},
+    {"avx2_index_score", needs_avx2, avx2_index_score},
+    {"ref_index_score", any_device, ref_index_score},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "kernels/linear.h"
 
 #include "kernels/cpu/ref_linear.h"
+#include "kernels/cpu/tuned_linear.h"
 #include "kernels/dispatch/kernels.h"
 
 namespace hadal {
@@ -12,15 +13,25 @@ constexpr int64_t kFewRows = 16;
 
 std::string always(const Device&) { return ""; }
 
-constexpr Candidate<LinearFn> kLinearFew[] = {{"ref_linear", always, ref_linear}};
-constexpr Candidate<LinearFn> kLinearMany[] = {{"ref_linear", always, ref_linear}};
+std::string needs_avx512(const Device& d) {
+  return d.avx512 ? "" : "needs AVX-512 F, BW, DQ, VL, VBMI and BF16";
+}
+
+constexpr Candidate<LinearFn> kLinearFew[] = {{"avx512_linear", needs_avx512, avx512_linear},
+                                              {"ref_linear", always, ref_linear}};
+constexpr Candidate<LinearFn> kLinearMany[] = {{"avx512_linear", needs_avx512, avx512_linear},
+                                               {"ref_linear", always, ref_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
+    {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
+    {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<BatchedLinearFn> kBatched[] = {
+    {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
     {"ref_batched_linear", always, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
+    {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
     {"ref_batched_linear_transposed", always, ref_batched_linear_transposed}};
 
 bool float_like(DType t) { return t == DType::kF32 || t == DType::kBF16; }

@@ -1,0 +1,35 @@
+// x of one call, brought once into the lane order of W's format (avx512_weights.h), so that every
+// row of W is multiplied without shuffles.
+#pragma once
+
+#include "kernels/cpu/avx512_weights.h"
+#include "kernels/cpu/product.h"
+
+namespace hadal {
+
+// bf16 words where both sides are exact in bf16 (FP8 codes are), floats otherwise. Columns beyond K
+// are 0. Memory of the calling thread, valid until its next call.
+struct PreparedRows {
+  const char* data;
+  int64_t stride;       // bytes from row to row
+  int64_t chunk_bytes;  // 256 (words) or 512 (floats)
+  const float* scales;  // of each row and chunk
+  int64_t scale_stride;
+
+  const char* row(int64_t r) const { return data + r * stride; }
+  const float* scale(int64_t r) const { return scales + r * scale_stride; }
+};
+
+// Whether the product runs in floats: x or W is not exact in bf16.
+inline bool needs_floats(const Product& p) {
+  return p.x.data.dtype == DType::kF32 || p.w_dtype == DType::kF32 || p.w_dtype == DType::kF16;
+}
+
+Order order_of(DType weight);
+
+// Where each of the 128 columns of a chunk of W in this format lies among its 8 x 16 floats.
+const int32_t* float_positions(DType weight);
+
+PreparedRows prepare_rows(ThreadPool& threads, const Product& p);
+
+}  // namespace hadal
