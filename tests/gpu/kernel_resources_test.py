@@ -17,11 +17,11 @@ KL_KERNEL(256) copy_kernel(Args a) {
 
 
 def remarks(name, vgprs, lds=0, scratch=0, spills=0):
-    fields = [("Function Name", name), ("    TotalSGPRs", 30), ("    VGPRs", vgprs), ("    AGPRs", 0),
-              ("    ScratchSize [bytes/lane]", scratch), ("    SGPRs Spill", 0),
+    fields = [("Function Name", name), ("    TotalSGPRs", 30), ("    VGPRs", vgprs),
+              ("    AGPRs", 0), ("    ScratchSize [bytes/lane]", scratch), ("    SGPRs Spill", 0),
               ("    VGPRs Spill", spills), ("    LDS Size [bytes/block]", lds)]
-    return "".join(f"a/b.cu.h:36:1: remark: {key}: {value} [-Rpass-analysis=kernel-resource-usage]\n"
-                   for key, value in fields)
+    line = "a/b.cu.h:36:1: remark: {}: {} [-Rpass-analysis=kernel-resource-usage]\n"
+    return "".join(line.format(key, value) for key, value in fields)
 
 
 NORM = "_ZN5hadal3hip11norm_kernelIfEEvNS0_4ArgsIT_EE"

@@ -76,10 +76,11 @@ KL_DEVICE void attention_load(const AttentionArgs<T>& a, const AttentionRange& r
   if (kl::thread() < kAttentionKeys)
     tile.key[kl::thread()] = attention_key(a, r, t, base + kl::thread());
   kl::sync();
-  for (int64_t n = kl::thread(); n < kAttentionKeys * a.width; n += kl::threads()) {
-    int64_t key = n / a.width, d = n % a.width;
+  int width = static_cast<int>(a.width);  // 32-bit arithmetic: a division per number
+  for (int n = kl::thread(); n < kAttentionKeys * width; n += kl::threads()) {
+    int key = n / width, d = n % width;
     const T* from = tile.key[key];
-    keys[key * (a.width + 1) + d] = from ? load(from[d]) : 0.0f;
+    keys[key * (width + 1) + d] = from ? load(from[d]) : 0.0f;
   }
   kl::sync();
 }
@@ -124,9 +125,10 @@ KL_DEVICE void attention_softmax(AttentionTile<T>& tile) {
 template <class T>
 KL_DEVICE void attention_row(const AttentionArgs<T>& a, int64_t t, int64_t head0, float* queries,
                              float* keys, AttentionTile<T>& tile) {
-  for (int64_t n = kl::thread(); n < kAttentionHeads * a.width; n += kl::threads()) {
-    int64_t h = head0 + n / a.width;
-    queries[n] = h < a.heads ? load(*a.q.at(t, h, n % a.width)) : 0.0f;
+  int width = static_cast<int>(a.width);
+  for (int n = kl::thread(); n < kAttentionHeads * width; n += kl::threads()) {
+    int64_t h = head0 + n / width;
+    queries[n] = h < a.heads ? load(*a.q.at(t, h, n % width)) : 0.0f;
   }
   if (kl::thread() < kAttentionHeads) {
     int64_t h = head0 + kl::thread();

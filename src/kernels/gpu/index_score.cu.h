@@ -55,16 +55,18 @@ index_score_kernel(IndexArgs<T> a) {
     if (visible > a.columns) visible = a.columns;
     if (first >= visible) continue;  // the same for the whole block
     int64_t s = a.batch.sequence[t];
-    for (int64_t m = kl::thread(); m < kIndexKeys * a.width; m += kl::threads()) {
-      int64_t key = m / a.width, d = m % a.width, j = first + key;
-      keys[key * (a.width + 1) + d] =
-          j < visible ? load(entry_address(a.keys, a.table, s, j)[d]) : 0.0f;
+    int width = static_cast<int>(a.width);  // 32-bit arithmetic: a division per number
+    for (int m = kl::thread(); m < kIndexKeys * width; m += kl::threads()) {
+      int key = m / width, d = m % width;
+      bool inside = first + key < visible;
+      keys[key * (width + 1) + d] =
+          inside ? load(entry_address(a.keys, a.table, s, first + key)[d]) : 0.0f;
     }
     float sum = 0;
     for (int64_t head = 0; head < a.heads; head += kIndexHeads) {
       int count = static_cast<int>(a.heads - head < kIndexHeads ? a.heads - head : kIndexHeads);
-      for (int64_t m = kl::thread(); m < count * a.width; m += kl::threads())
-        queries[m] = load(*a.q.at(t, head + m / a.width, m % a.width));
+      for (int m = kl::thread(); m < count * width; m += kl::threads())
+        queries[m] = load(*a.q.at(t, head + m / width, m % width));
       kl::sync();
       index_heads(a, t, head, count, keys, queries, sum);
       kl::sync();  // the next heads, or the next keys, overwrite what was read
