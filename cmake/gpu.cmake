@@ -56,7 +56,10 @@ function(hadal_hip_flags)
     set(HADAL_HIP_USED FALSE PARENT_SCOPE)
     return()
   endif()
-  set(flags --rocm-device-lib-path=${HADAL_HIP_BITCODE} -I${HADAL_HIP_HEADERS})
+  set(flags --rocm-device-lib-path=${HADAL_HIP_BITCODE})
+  if(NOT HADAL_HIP_HEADERS STREQUAL "/usr/include")
+    list(APPEND flags -isystem ${HADAL_HIP_HEADERS})
+  endif()
   foreach(library hip ocml ockl oclc_daz_opt_off oclc_unsafe_math_off oclc_finite_only_off
           oclc_correctly_rounded_sqrt_on oclc_wavefrontsize64_on oclc_isa_version_940
           oclc_abi_version_500)
