@@ -32,42 +32,62 @@ function(hadal_find_gpu gpu compiler_names)
   message(STATUS "${gpu}: ${why}, so its kernels are not compiled")
 endfunction()
 
-# The flags of a HIP compiler in HADAL_HIP_FLAGS, its cards in HADAL_HIP_ARCHS. amdclang++ brings all
-# it needs. Plain clang with a distribution's older ROCm: its device libraries are named one by one,
-# because the file that lists them for these cards is missing there, with the two macros and the
-# object version that the older headers and libraries expect.
-function(hadal_hip_flags)
-  set(HADAL_HIP_ARCHS gfx942 gfx950 PARENT_SCOPE)
-  if(HADAL_HIP_COMPILER MATCHES "amdclang")
-    set(HADAL_HIP_FLAGS "" PARENT_SCOPE)
-    return()
+# HIP cannot be used for the reason given: an error where it was asked for.
+function(hadal_no_hip why)
+  if(HADAL_HIP STREQUAL ON)
+    message(FATAL_ERROR "HADAL_HIP=ON cannot be met: ${why}. Set it to AUTO or OFF.")
   endif()
-  find_path(HADAL_HIP_BITCODE ocml.bc PATH_SUFFIXES amdgcn/bitcode
-            PATHS /usr/lib/x86_64-linux-gnu /opt/rocm)
-  find_path(HADAL_HIP_HEADERS hip/hip_runtime.h PATHS /opt/rocm/include)
+  message(STATUS "HIP: ${why}, so its kernels are not compiled")
+endfunction()
+
+# The flags of plain clang with a distribution's older ROCm: its device libraries are named one by
+# one, because the file that lists them for these cards is missing there, with the macro and the
+# object version that the older headers and libraries expect. amdclang++ brings all it needs.
+function(hadal_hip_flags out)
+  set(${out} "" PARENT_SCOPE)
+  find_path(HADAL_HIP_BITCODE ocml.bc PATH_SUFFIXES amdgcn/bitcode PATHS /usr/lib/x86_64-linux-gnu)
+  find_path(HADAL_HIP_HEADERS hip/hip_runtime.h)
   mark_as_advanced(HADAL_HIP_BITCODE HADAL_HIP_HEADERS)
-  if(NOT HADAL_HIP_BITCODE OR NOT HADAL_HIP_HEADERS)
-    set(why "found ${HADAL_HIP_COMPILER}, but no ROCm device libraries and HIP headers")
-    if(HADAL_HIP STREQUAL ON)
-      message(FATAL_ERROR "HADAL_HIP=ON cannot be met: ${why}. Install rocm-device-libs and "
-                          "libamdhip64-dev, or set it to AUTO or OFF.")
-    endif()
-    message(STATUS "HIP: ${why} (rocm-device-libs, libamdhip64-dev), so its kernels are not compiled")
-    set(HADAL_HIP_USED FALSE PARENT_SCOPE)
+  if(HADAL_HIP_COMPILER MATCHES "amdclang" OR NOT HADAL_HIP_BITCODE)
     return()
   endif()
-  set(flags --rocm-device-lib-path=${HADAL_HIP_BITCODE} -I${HADAL_HIP_HEADERS})
+  set(flags --rocm-device-lib-path=${HADAL_HIP_BITCODE})
+  if(HADAL_HIP_HEADERS AND NOT HADAL_HIP_HEADERS STREQUAL "/usr/include")
+    list(APPEND flags -isystem ${HADAL_HIP_HEADERS})
+  endif()
   foreach(library hip ocml ockl oclc_daz_opt_off oclc_unsafe_math_off oclc_finite_only_off
           oclc_correctly_rounded_sqrt_on oclc_wavefrontsize64_on oclc_isa_version_940
           oclc_abi_version_500)
     list(APPEND flags --hip-device-lib=${library}.bc)
   endforeach()
-  if(HADAL_HIP_COMPILER MATCHES "clang\\+\\+-19")
-    set(HADAL_HIP_ARCHS gfx942 PARENT_SCOPE)  # it does not know gfx950
-  else()
+  if(NOT HADAL_HIP_COMPILER MATCHES "clang\\+\\+-19")
     list(APPEND flags -D__AMDGCN_WAVEFRONT_SIZE=64 -mcode-object-version=5)
   endif()
-  set(HADAL_HIP_FLAGS "${flags}" PARENT_SCOPE)
+  set(${out} "${flags}" PARENT_SCOPE)
+endfunction()
+
+# HADAL_HIP_ARCHS: the cards that the compiler makes code for with these flags. Asked once, with an
+# empty kernel: whether headers, device libraries and linker fit the compiler shows there alone.
+function(hadal_probe_hip flags)
+  if(HADAL_HIP_PROBED STREQUAL "${HADAL_HIP_COMPILER} ${flags}")
+    return()
+  endif()
+  set(source ${CMAKE_BINARY_DIR}/gpu/probe.hip)
+  file(WRITE ${source} "#include <hip/hip_runtime.h>\n__global__ void kernel() {}\n")
+  set(archs)
+  foreach(arch gfx942 gfx950)
+    execute_process(COMMAND ${HADAL_HIP_COMPILER} -x hip -std=c++20 ${flags} --offload-arch=${arch}
+                            --offload-device-only --no-gpu-bundle-output -c ${source} -o ${source}.o
+                    RESULT_VARIABLE failed ERROR_VARIABLE errors OUTPUT_QUIET)
+    if(NOT failed)
+      list(APPEND archs ${arch})
+    elseif(NOT first_error)
+      string(REGEX MATCH "error: [^\n]*" first_error "${errors}")
+    endif()
+  endforeach()
+  set(HADAL_HIP_ERROR "${first_error}" CACHE INTERNAL "")
+  set(HADAL_HIP_ARCHS "${archs}" CACHE INTERNAL "")
+  set(HADAL_HIP_PROBED "${HADAL_HIP_COMPILER} ${flags}" CACHE INTERNAL "")
 endfunction()
 
 # One object file per kernel file and card, made by `command`: a list in which KERNEL (the file),
@@ -117,15 +137,19 @@ endif()
 
 hadal_find_gpu(HIP "amdclang++;clang++-22;clang++-19")
 if(HADAL_HIP_USED)
-  hadal_hip_flags()
+  hadal_hip_flags(HADAL_HIP_FLAGS)
+  hadal_probe_hip("${HADAL_HIP_FLAGS}")
+  if(NOT HADAL_HIP_ARCHS)
+    hadal_no_hip("${HADAL_HIP_COMPILER} cannot compile for AMD cards (${HADAL_HIP_ERROR}); with \
+clang it needs the lld of its version, rocm-device-libs and libamdhip64-dev")
+  endif()
 endif()
-if(HADAL_HIP_USED)
+if(HADAL_HIP_USED AND HADAL_HIP_ARCHS)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   hadal_gpu_check(hadal_hip_check hip "${HADAL_HIP_ARCHS}"
     "${Python3_EXECUTABLE};${CMAKE_SOURCE_DIR}/tools/kernel_resources.py;KERNEL;\
 ${HADAL_HIP_COMPILER};-x;hip;-std=c++20;-O2;-Wall;-Werror;--offload-arch=ARCH;${HADAL_HIP_FLAGS};\
---offload-device-only;--no-gpu-bundle-output;-I${CMAKE_SOURCE_DIR}/src;\
--c;SOURCE;-o;OBJECT")
+--offload-device-only;--no-gpu-bundle-output;-I${CMAKE_SOURCE_DIR}/src;-c;SOURCE;-o;OBJECT")
   message(STATUS "HIP: ${HADAL_HIP_COMPILER}, kernels for ${HADAL_HIP_ARCHS} are compiled by the "
                  "target hadal_hip_check; never run on AMD hardware")
 endif()

@@ -123,6 +123,8 @@ std::vector<Case> cases() {
   return {out[2], {DType::kBF16, 6, 3, 65, 0.1}};
 #endif
   out.push_back({DType::kBF16, 65, 4, 64, 1 / std::sqrt(256.0)});
+  out.push_back({DType::kBF16, 1, 4, 7168, 1 / std::sqrt(28672.0)});
+  out.push_back({DType::kBF16, 0, 4, 64, 1});
   out.push_back({DType::kBF16, 5, 4, 257, 1e-4});
   out.push_back({DType::kBF16, 5, 4, 257, 1});
   out.push_back({DType::kF32, 6, 3, 65, 0.1});

@@ -95,6 +95,8 @@ TEST(Route, SigmoidInGroups) {
   check_route({64, 8, 4, 8}, DType::kF32, RouterScore::kSigmoid, 0.1, true);
   check_route({64, 8, 4, 8}, DType::kBF16, RouterScore::kSigmoid, 0.1, true);
   check_route({256, 8, 4, 8}, DType::kF32, RouterScore::kSigmoid, 1, true);
+  check_route({384, 1, 1, 8}, DType::kF32, RouterScore::kSigmoid, 0.1, true);
+  check_route({896, 1, 1, 16}, DType::kBF16, RouterScore::kSigmoid, 0.1, true);
   // A bias far below zero for all: dropped groups must still lose to kept ones.
   check_route({16, 8, 2, 2}, DType::kF32, RouterScore::kSigmoid, 50, false);
 }
@@ -114,6 +116,20 @@ TEST(Route, EqualScoresGoToTheLowerIndex) {
     Tensor chosen = arena.poison(DType::kI32, {1, 4}), weights = arena.poison(DType::kF32, {1, 4});
     fiber::route(&m, logits, nullptr, r, chosen, weights);
     expect_close(chosen, {66, 0, 1, 2}, 0, 0, describe(m));
+  }
+}
+
+TEST(Route, EqualGroupsGoToTheLowerIndex) {
+  for (auto m : machines()) {
+    Arena arena;
+    Tensor logits = arena.poison(DType::kF32, {1, 32});
+    for (int e = 0; e < 32; ++e) set(logits, -1, 0, e);
+    Router r;
+    r.k = 6, r.groups = 8, r.kept_groups = 2;
+    Tensor chosen = arena.poison(DType::kI32, {1, 6}), weights = arena.poison(DType::kF32, {1, 6});
+    fiber::route(&m, logits, nullptr, r, chosen, weights);
+    expect_close(chosen, {0, 1, 2, 3, 4, 5}, 0, 0, describe(m));
+    expect_close(weights, Doubles(6, 1.0 / 6), 1e-6, 0, describe(m));
   }
 }
 

@@ -117,7 +117,7 @@ TEST_P(Norm, LayerNormMatchesDouble) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
                          testing::Combine(testing::Values(DType::kF32, DType::kBF16),
-                                          testing::Values(1, 64, 130, 517)));
+                                          testing::Values(1, 64, 130, 517, 7168)));
 
 TEST(Norm, NoRowsIsNoWork) {
   fiber::Machine m;
