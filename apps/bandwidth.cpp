@@ -53,7 +53,7 @@ Bandwidth measure_read_bandwidth(int threads, int passes) {
     for (int64_t i = begin; i < end; ++i) words[i] = static_cast<uint64_t>(i);
   });
 
-  Bandwidth out{bytes, 0};
+  Bandwidth out{pool.size(), bytes, 0};
   std::atomic<uint64_t> total{0};
   for (int pass = 0; pass < passes; ++pass) {
     auto start = std::chrono::steady_clock::now();

@@ -6,6 +6,7 @@
 namespace hadal {
 
 struct Bandwidth {
+  int threads = 0;
   int64_t buffer_bytes = 0;
   double bytes_per_second = 0;  // the best pass
 };

@@ -156,7 +156,7 @@ class BenchVerb : public Verb {
           {"model_type", model.model_type},
           {"model", options_.dummy.empty() ? options_.model : options_.dummy},
           {"numerics", options_.numerics},
-          {"threads", options_.threads},
+          {"threads", memory.threads},
           {"prompt_len", prompt_},
           {"output_len", output_},
           {"batch", batch_},
@@ -184,7 +184,8 @@ class BenchVerb : public Verb {
                batch_ == 1 ? "a step" : "each sequence alone, at least", read * 1e-9);
     fmt::print("memory   {:>10.2f} GB/s read, best of 5 over {:.1f} GB\n",
                memory.bytes_per_second * 1e-9, static_cast<double>(memory.buffer_bytes) * 1e-9);
-    fmt::print("share    {:>10.1f} % of the memory's bandwidth\n", share * 100);
+    fmt::print("share    {:>10.1f} % of the memory's bandwidth{}\n", share * 100,
+               share > 1 ? ": the weights stay in the caches" : "");
   }
 
   ModelOptions options_;

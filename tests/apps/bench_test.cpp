@@ -8,11 +8,13 @@ namespace {
 
 TEST(Bench, CountsTokensAndBytesOfADummy) {
   auto o = hadal_program({"bench", "latency", "--dummy", kTinyV4 + "/config.json", "--prompt-len",
-                          "8", "--output-len", "2", "--batch", "2", "--repeat", "1", "--json"});
+                          "8", "--output-len", "2", "--batch", "2", "--repeat", "1", "--threads",
+                          "1", "--json"});
   ASSERT_EQ(o.status, 0) << o.err;
   auto json = nlohmann::json::parse(o.out);
   EXPECT_EQ(json["model_type"], "deepseek_v4");
   EXPECT_EQ(json["batch"], 2);
+  EXPECT_EQ(json["threads"], 1);
   // The dummy has the bytes of the checkpoint that was made from the same config.
   std::ifstream index(kTinyV4 + "/model.safetensors.index.json");
   EXPECT_EQ(json["weight_bytes"], nlohmann::json::parse(index)["metadata"]["total_size"]);
