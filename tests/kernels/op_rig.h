@@ -125,6 +125,11 @@ struct Array {
   Array& fill_normal(double sigma = 1.0) {
     return fill([&] { return normal(sigma); });
   }
+  std::vector<double> doubles() const {
+    std::vector<double> v(size());
+    for (int64_t i = 0; i < size(); ++i) v[i] = at(i);
+    return v;
+  }
   bool same_bits(const Array& o) const { return storage == o.storage; }
 
   std::vector<uint8_t> storage;
