@@ -195,6 +195,21 @@ INSTANTIATE_TEST_SUITE_P(Candidates, IndexScoreOf,
                                   dtype_name(std::get<1>(info.param));
                          });
 
+TEST(IndexWeights, ScalesAndRoundsOnce) {
+  Rig rig;
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (bool round : {false, true}) {
+      Array raw(t, {300, 64}), out(DType::kF32, {300, 64});
+      raw.fill_normal();
+      const float scale = 0.0110485435f;
+      index_weights(rig.ctx, raw.view, scale, round, out.view);
+      for (int64_t i = 0; i < out.size(); ++i) {
+        float v = static_cast<float>(raw.at(i) * double{scale});
+        ASSERT_EQ(out.at(i), round ? round_bf16(v) : v);
+      }
+    }
+}
+
 // The best k by full sort: larger first, then lower index; NaN last.
 std::vector<int64_t> best(const Array& scores, int64_t row, int64_t visible, int64_t k) {
   int64_t width = scores.view.shape[1];
