@@ -2,8 +2,6 @@
 // indexer, mHC, and the row ops of a decode step. Counters: GFLOP/s where arithmetic decides, GB/s
 // where reading does.
 #include <benchmark/benchmark.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <numeric>
 #include <random>
@@ -77,14 +75,8 @@ Store selection(int64_t rows, int64_t k, int64_t stride) {
   return s;
 }
 
-// The reference's numbers come from its own benches; the row ops run as they would be chosen.
-Kernels kernels = [] {
-  Kernels k;
-  k.rows = __builtin_cpu_supports("avx512bf16") ? &kAvx512Rows
-           : __builtin_cpu_supports("avx2")     ? &kAvx2Rows
-                                                : &kRefRows;
-  return k;
-}();
+const Device kDevice = detect_device();
+const Kernels kernels = choose_kernels(kDevice);
 
 void set_flops(benchmark::State& state, double flops) {
   state.counters["GFLOP/s"] =
@@ -126,9 +118,9 @@ void BM_Mla(benchmark::State& state, MlaAttentionFn* launch) {
   set_flops(state, 2.0 * rows * 128 * (576 + 512) * 2048);
 }
 
-// bf16 only, and the process must be allowed to use tiles.
+// bf16 only.
 void amx_args(benchmark::internal::Benchmark* b) {
-  if (syscall(SYS_arch_prctl, 0x1023L, 18L) != 0) return;
+  if (!kDevice.amx) return;
   b->Args({1, 1, 1})->Args({16, 1, 1})->Unit(benchmark::kMicrosecond);
 }
 void attention_args(benchmark::internal::Benchmark* b) {
@@ -159,7 +151,7 @@ void BM_IndexScore(benchmark::State& state, IndexScoreFn* launch) {
   set_flops(state, 2.0 * rows * 64 * 128 * 4096);
 }
 BENCHMARK_CAPTURE(BM_IndexScore, amx, amx_index_score)->Apply([](auto* b) {
-  if (syscall(SYS_arch_prctl, 0x1023L, 18L) == 0) b->ArgsProduct({{1, 16}, {0, 1}});
+  if (kDevice.amx) b->ArgsProduct({{1, 16}, {0, 1}});
 });
 BENCHMARK_CAPTURE(BM_IndexScore, avx512, avx512_index_score)->ArgsProduct({{1, 16}, {0, 1}});
 BENCHMARK_CAPTURE(BM_IndexScore, avx2, avx2_index_score)->ArgsProduct({{1, 16}, {0, 1}});

@@ -46,17 +46,16 @@ struct Expected {
   double products = 0;  // most that the absolute products of one score sum up to
 };
 
-Expected attend(const Array& q, int64_t head_row,
-                const std::vector<std::pair<const Array*, int64_t>>& keys, int64_t d, int64_t dv,
+// q: the d values of one head; keys: rows of d values of which the first dv are the value.
+Expected attend(const double* q, const std::vector<const double*>& keys, int64_t d, int64_t dv,
                 double scale, double sink) {
   std::vector<double> s;
   double top = sink, den = 0, products = 0;
-  for (auto [h, row] : keys) {
+  for (const double* key : keys) {
     double dot = 0, size = 0;
     for (int64_t i = 0; i < d; ++i) {
-      double v = q.at(head_row * d + i) * h->at(row * d + i);
-      dot += v;
-      size += std::abs(v);
+      dot += q[i] * key[i];
+      size += std::abs(q[i] * key[i]);
     }
     s.push_back(dot * scale);
     products = std::max(products, size * scale);
@@ -67,11 +66,19 @@ Expected attend(const Array& q, int64_t head_row,
   Expected e{std::vector<double>(dv), std::vector<double>(dv), products};
   for (size_t k = 0; k < keys.size(); ++k)
     for (int64_t i = 0; i < dv; ++i) {
-      double v = s[k] / den * keys[k].first->at(keys[k].second * d + i);
+      double v = s[k] / den * keys[k][i];
       e.y[i] += v;
       e.mass[i] += std::abs(v);
     }
   return e;
+}
+
+using Doubles = std::vector<std::vector<double>>;  // of each sequence, all its rows
+
+Doubles doubles_of(const History& h) {
+  Doubles d;
+  for (const Array& a : h) d.push_back(a.doubles());
+  return d;
 }
 
 // F32: 1e-6 of the mass and what one unit roundoff in the sums of a score makes of it. BF16: each
@@ -153,27 +160,32 @@ struct SparseCase {
     a.out = out.view;
     return a;
   }
-  std::vector<std::pair<const Array*, int64_t>> keys(int64_t t) const {
-    std::vector<std::pair<const Array*, int64_t>> k;
-    int64_t s = rows.sequence[t], p = rows.positions[t];
-    for (int64_t i = std::max<int64_t>(0, p - window + 1); i <= p; ++i) k.push_back({&kv[s], i});
-    for (int64_t j = 0; ratio && j < (p + 1) / ratio; ++j) {
-      bool in = !selecting;
-      for (int64_t i = 0; selecting && i < selected.view.shape[1]; ++i)
-        in |= selected.at(t * selected.view.shape[1] + i) == static_cast<double>(j);
-      if (in) k.push_back({&compressed[s], j});
+  std::vector<const double*> keys(int64_t t, const Doubles& window_rows,
+                                  const Doubles& entry_rows) const {
+    std::vector<const double*> k;
+    int64_t s = rows.sequence[t], p = rows.positions[t], d = q.view.shape[2];
+    for (int64_t i = std::max<int64_t>(0, p - window + 1); i <= p; ++i)
+      k.push_back(&window_rows[s][i * d]);
+    int64_t top = selected.view.shape[1], visible = ratio ? (p + 1) / ratio : 0;
+    for (int64_t i = 0; i < (selecting ? top : visible); ++i) {
+      int64_t j = selecting ? static_cast<int64_t>(selected.at(t * top + i)) : i;
+      if (j >= 0) k.push_back(&entry_rows[s][j * d]);
     }
     return k;
   }
   void expect_all(const std::string& what) const {
     int64_t heads = q.view.shape[1], d = q.view.shape[2];
-    for (int64_t t = 0; t < rows.rows(); ++t)
+    Doubles window_rows = doubles_of(kv), entry_rows = doubles_of(compressed);
+    std::vector<double> queries = q.doubles();
+    for (int64_t t = 0; t < rows.rows(); ++t) {
+      auto list = keys(t, window_rows, entry_rows);
       for (int64_t h = 0; h < heads; ++h) {
         expect_head(out, t * heads + h,
-                    attend(q, t * heads + h, keys(t), d, d, call().scale, sink.at(h)),
+                    attend(&queries[(t * heads + h) * d], list, d, d, call().scale, sink.at(h)),
                     what + " row " + std::to_string(t) + " head " + std::to_string(h));
         if (::testing::Test::HasFatalFailure()) return;
       }
+    }
   }
 
   StepRows rows;
@@ -321,18 +333,18 @@ struct MlaCase {
   }
   void expect_all(const std::string& what) const {
     int64_t heads = q.view.shape[1], d = q.view.shape[2], l = out.view.shape[2];
+    int64_t top = selected.view.shape[1];
+    Doubles kv_rows = doubles_of(kv);
+    std::vector<double> queries = q.doubles();
     for (int64_t t = 0; t < rows.rows(); ++t) {
-      std::vector<std::pair<const Array*, int64_t>> keys;
-      int64_t top = selected.view.shape[1];
-      for (int64_t j = 0; j <= rows.positions[t]; ++j) {
-        bool in = !selecting;
-        for (int64_t i = 0; selecting && i < top; ++i)
-          in |= selected.at(t * top + i) == static_cast<double>(j);
-        if (in) keys.push_back({&kv[rows.sequence[t]], j});
+      std::vector<const double*> keys;
+      for (int64_t i = 0; i < (selecting ? top : rows.positions[t] + 1); ++i) {
+        int64_t j = selecting ? static_cast<int64_t>(selected.at(t * top + i)) : i;
+        if (j >= 0) keys.push_back(&kv_rows[rows.sequence[t]][j * d]);
       }
       for (int64_t h = 0; h < heads; ++h) {
         expect_head(out, t * heads + h,
-                    attend(q, t * heads + h, keys, d, l, call().scale,
+                    attend(&queries[(t * heads + h) * d], keys, d, l, call().scale,
                            -std::numeric_limits<double>::infinity()),
                     what + " row " + std::to_string(t) + " head " + std::to_string(h));
         if (::testing::Test::HasFatalFailure()) return;

@@ -56,14 +56,19 @@ struct IndexCase {
     return s;
   }
   // q_h . k_j of row t, and the sum of its absolute products.
-  double dot(int64_t t, int64_t h, int64_t j, double* size) const {
+  double dot(int64_t t, int64_t h, int64_t j, double* size) {
     int64_t d = q.view.shape[2], heads = q.view.shape[1];
+    if (q_values.empty()) {
+      q_values = q.doubles();
+      for (const Array& k : keys) key_values.push_back(k.doubles());
+    }
+    const double* a = &q_values[(t * heads + h) * d];
+    const double* b = &key_values[rows.sequence[t]][j * d];
     double sum = 0;
     *size = 0;
     for (int64_t i = 0; i < d; ++i) {
-      double v = q.at((t * heads + h) * d + i) * keys[rows.sequence[t]].at(j * d + i);
-      sum += v;
-      *size += std::abs(v);
+      sum += a[i] * b[i];
+      *size += std::abs(a[i] * b[i]);
     }
     return sum;
   }
@@ -73,6 +78,8 @@ struct IndexCase {
   Array q, weights;
   Pages pages;
   Array pool, scores;
+  std::vector<double> q_values;
+  std::vector<std::vector<double>> key_values;
 };
 
 class IndexScoreOf : public ::testing::TestWithParam<std::tuple<IndexCandidate, DType>> {
@@ -187,6 +194,21 @@ INSTANTIATE_TEST_SUITE_P(Candidates, IndexScoreOf,
                            return std::string(std::get<0>(info.param).name) +
                                   dtype_name(std::get<1>(info.param));
                          });
+
+TEST(IndexWeights, ScalesAndRoundsOnce) {
+  Rig rig;
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (bool round : {false, true}) {
+      Array raw(t, {300, 64}), out(DType::kF32, {300, 64});
+      raw.fill_normal();
+      const float scale = 0.0110485435f;
+      index_weights(rig.ctx, raw.view, scale, round, out.view);
+      for (int64_t i = 0; i < out.size(); ++i) {
+        float v = static_cast<float>(raw.at(i) * double{scale});
+        ASSERT_EQ(out.at(i), round ? round_bf16(v) : v);
+      }
+    }
+}
 
 // The best k by full sort: larger first, then lower index; NaN last.
 std::vector<int64_t> best(const Array& scores, int64_t row, int64_t visible, int64_t k) {

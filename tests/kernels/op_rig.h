@@ -3,10 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#if defined(__x86_64__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include <cmath>
 #include <cstring>
@@ -23,26 +19,13 @@ namespace hadal::test {
 
 // What the tuned candidates may use here.
 inline Device this_device() {
-  Device d;
-  d.name = "cpu";
-#if defined(__x86_64__)
-  d.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  d.avx512 = d.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-             __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
-  // Linux gives tile state (feature 18) to processes that ask, on CPUs that have it.
-  d.amx = d.avx512 && syscall(SYS_arch_prctl, 0x1023L, 18L) == 0;
-#endif
-  return d;
+  static const Device device = detect_device();
+  return device;
 }
 
 struct Rig {
-  explicit Rig(int n = 2, Device level = this_device()) : device(level), threads(n) {
-    choose_attention(device, {}, kernels);
-    choose_index_score(device, {}, kernels);
-    choose_hyper(device, {}, kernels);
-    choose_rows(device, {}, kernels);
-  }
+  explicit Rig(int n = 2, Device level = this_device())
+      : device(level), threads(n), kernels(choose_kernels(level)) {}
   Device device;
   ThreadPool threads;
   Kernels kernels;
@@ -141,6 +124,11 @@ struct Array {
   }
   Array& fill_normal(double sigma = 1.0) {
     return fill([&] { return normal(sigma); });
+  }
+  std::vector<double> doubles() const {
+    std::vector<double> v(size());
+    for (int64_t i = 0; i < size(); ++i) v[i] = at(i);
+    return v;
   }
   bool same_bits(const Array& o) const { return storage == o.storage; }
 

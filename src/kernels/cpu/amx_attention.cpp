@@ -9,8 +9,7 @@
 #include "kernels/cpu/attn_flow.h"
 #include "kernels/cpu/avx512_attention.h"
 
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AMX)
 
 namespace hadal {
 namespace {
@@ -177,7 +176,7 @@ void write_head(const float* acc, float den, int64_t dv, BF16* out) {
 }  // namespace
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 namespace {

@@ -7,8 +7,7 @@
 #include "kernels/cpu/avx512_index_score.h"
 #include "kernels/cpu/index_flow.h"
 
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AMX)
 
 #include "kernels/cpu/index_tiles.h"
 
@@ -78,7 +77,7 @@ void pack(const BF16* q, int64_t q_stride, int64_t heads, int64_t d, int64_t pad
 }  // namespace
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 namespace {

@@ -4,8 +4,10 @@
 
 #include "kernels/cpu/avx512_math.h"
 
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#define HADAL_TARGET_AMX \
+  "amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,f16c,fma"
+
+HADAL_TARGET_BEGIN(HADAL_TARGET_AMX)
 
 namespace hadal {
 
@@ -72,4 +74,4 @@ inline void pack_pairs16(const BF16* rows, int64_t row_stride, int64_t count, in
 
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END

@@ -4,12 +4,11 @@
 #include "kernels/cpu/avx2_math.h"
 #include "kernels/cpu/hyper_flow.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX2)
 
 #include "kernels/cpu/hyper_tiles.h"
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

@@ -4,8 +4,7 @@
 #include "kernels/cpu/avx2_math.h"
 #include "kernels/cpu/index_flow.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX2)
 
 #include "kernels/cpu/index_tiles.h"
 
@@ -22,7 +21,7 @@ void four_keys(const IndexRow<float>& row, bool round, const T* const* keys, flo
 }  // namespace
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

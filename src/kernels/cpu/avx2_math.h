@@ -1,15 +1,15 @@
 // AVX2 and FMA registers under the names that the shared tile loops use; see avx512_math.h.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstring>
 
 #include "base/dtype.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/target.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#define HADAL_TARGET_AVX2 "avx2,fma"
+
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX2)
 
 namespace hadal {
 
@@ -156,4 +156,4 @@ struct Avx2 {
 
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END

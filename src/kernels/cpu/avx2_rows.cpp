@@ -1,13 +1,14 @@
 // The row loops for AVX2, 8 lanes at a time.
-#include "kernels/cpu/exp.h"
+#include <utility>
+
+#include "kernels/cpu/avx2_math.h"
 #include "kernels/cpu/row_kernels.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX2)
 
 #include "kernels/cpu/row_loops.h"
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

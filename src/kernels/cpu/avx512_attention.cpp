@@ -5,8 +5,7 @@
 #include "kernels/cpu/attn_flow.h"
 #include "kernels/cpu/avx512_math.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 
 #include "kernels/cpu/attn_tiles.h"
 
@@ -92,7 +91,7 @@ struct Tiles512 : FmaTiles<Avx512> {
 }  // namespace
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

@@ -4,12 +4,11 @@
 #include "kernels/cpu/avx512_math.h"
 #include "kernels/cpu/hyper_flow.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 
 #include "kernels/cpu/hyper_tiles.h"
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

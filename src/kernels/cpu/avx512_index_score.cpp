@@ -5,8 +5,7 @@
 #include "kernels/cpu/avx512_math.h"
 #include "kernels/cpu/index_flow.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 
 #include "kernels/cpu/index_tiles.h"
 
@@ -33,7 +32,7 @@ void four_keys(const IndexRow<float>& row, bool round, const float* const* keys,
 }  // namespace
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 namespace {

@@ -2,18 +2,11 @@
 // index_tiles.h), and the pieces that several kernels use. Needs F, BW, DQ, VL and BF16.
 #pragma once
 
-// GCC 12 takes the undefined registers in its own header for mistakes.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
 #include "base/dtype.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/target.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 
 namespace hadal {
 
@@ -136,4 +129,4 @@ struct Avx512 {
 
 }  // namespace hadal
 
-#pragma GCC pop_options
+HADAL_TARGET_END

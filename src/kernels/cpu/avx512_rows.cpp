@@ -1,13 +1,15 @@
 // The row loops for AVX-512, 16 lanes at a time.
+#include <utility>
+
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/row_kernels.h"
+#include "kernels/cpu/target.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
 
 #include "kernels/cpu/row_loops.h"
 
-#pragma GCC pop_options
+HADAL_TARGET_END
 
 namespace hadal {
 

@@ -7,9 +7,9 @@
 #include <initializer_list>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "base/tensor.h"
+#include "kernels/cpu/scratch.h"
 
 namespace hadal {
 
@@ -77,12 +77,12 @@ inline int64_t grain_of(int64_t operations_per_item) {
   return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, operations_per_item));
 }
 
-// At least n elements, kept by the thread from call to call. Tag tells users in one call apart.
+// At least n elements, 64-byte aligned, kept by the thread from call to call. Tag tells users in
+// one call apart.
 template <class T, class Tag>
 T* scratch(int64_t n) {
-  thread_local std::vector<T> buffer;
-  if (static_cast<int64_t>(buffer.size()) < n) buffer.resize(n + n / 2);
-  return buffer.data();
+  thread_local Scratch buffer;
+  return static_cast<T*>(buffer.grow(n * static_cast<int64_t>(sizeof(T))));
 }
 
 // In double, eight chains.

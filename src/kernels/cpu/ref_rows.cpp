@@ -1,4 +1,6 @@
 // The row loops for any CPU, 4 lanes at a time.
+#include <utility>
+
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/row_loops.h"

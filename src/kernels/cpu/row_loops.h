@@ -216,16 +216,33 @@ struct Rows {
     }
   }
 
+  // Lanes in another order: lane l of the result is lane Pick::at(l) of v.
+  template <class Pick, int... kLane>
+  HADAL_INLINE F reorder(F v, std::integer_sequence<int, kLane...>) {
+    return __builtin_shufflevector(v, v, Pick::at(kLane)...);
+  }
+  template <class Pick>
+  HADAL_INLINE F reorder(F v) {
+    return reorder<Pick>(v, std::make_integer_sequence<int, L>());
+  }
+  template <int kMask>
+  struct Across {  // the lane whose number differs in kMask
+    static constexpr int at(int lane) { return lane ^ kMask; }
+  };
+  struct First {  // of a pair of neighbours
+    static constexpr int at(int lane) { return lane & ~1; }
+  };
+  struct Second {
+    static constexpr int at(int lane) { return lane | 1; }
+  };
+
   // A butterfly between lanes `kHalf` apart: other + self, or other - self in the upper half.
   template <int kHalf>
   HADAL_INLINE F butterfly(F v) {
     if constexpr (kHalf < L) {
-      I other{}, sign{};
-      for (int l = 0; l < L; ++l) {
-        other[l] = l ^ kHalf;
-        sign[l] = l & kHalf ? INT32_MIN : 0;
-      }
-      return __builtin_shuffle(v, other) + (F)((I)v ^ sign);
+      I sign{};
+      for (int l = 0; l < L; ++l) sign[l] = l & kHalf ? INT32_MIN : 0;
+      return reorder<Across<kHalf>>(v) + (F)((I)v ^ sign);
     } else {
       return v;
     }
@@ -334,18 +351,12 @@ struct Rows {
   // lane of its pair times the sine, negative in the first.
   template <class T>
   static void rotate(const T* x, const float* angles, float sign, int64_t pairs, T* y) {
-    I other{}, first{}, second{};
     F signs{};
-    for (int l = 0; l < L; ++l) {
-      other[l] = l ^ 1;
-      first[l] = l & ~1;
-      second[l] = l | 1;
-      signs[l] = l % 2 ? sign : -sign;
-    }
+    for (int l = 0; l < L; ++l) signs[l] = l % 2 ? sign : -sign;
     for (int64_t i = 0; i < 2 * pairs; i += L) {
       F v = load(x + i, 2 * pairs - i), a = load(angles + i, 2 * pairs - i);
-      F c = __builtin_shuffle(a, first), s = __builtin_shuffle(a, second) * signs;
-      store(y + i, v * c + __builtin_shuffle(v, other) * s, 2 * pairs - i);
+      F c = reorder<First>(a), s = reorder<Second>(a) * signs;
+      store(y + i, v * c + reorder<Across<1>>(v) * s, 2 * pairs - i);
     }
   }
 
