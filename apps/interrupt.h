@@ -16,4 +16,8 @@ class InterruptGuard {
   void clear();
 };
 
+// Waits until `fd` can be read; false where a SIGINT marked this or an earlier moment, also one
+// that came just before the wait.
+bool wait_readable(int fd);
+
 }  // namespace hadal

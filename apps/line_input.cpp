@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "interrupt.h"
+
 namespace hadal {
 namespace {
 
@@ -82,8 +84,10 @@ int LineInput::next_byte() {
   if (at_ == buffer_.size()) {
     buffer_.resize(65536);
     at_ = 0;
-    ssize_t n = ::read(fd_, buffer_.data(), buffer_.size());
+    ssize_t n = -2;
+    if (wait_readable(fd_)) n = ::read(fd_, buffer_.data(), buffer_.size());
     buffer_.resize(n > 0 ? n : 0);
+    if (n == -2) return -2;
     if (n <= 0) return n < 0 && errno == EINTR ? -2 : -1;
   }
   return static_cast<unsigned char>(buffer_[at_++]);
