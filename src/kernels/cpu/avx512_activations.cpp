@@ -93,7 +93,7 @@ void store_floats(char* out, const Floats& f) {
 }
 
 // `columns` values at p (a bf16 or FP8 row) as words in natural order, zeros after them.
-Words load_words(const char* p, DType t, int64_t columns) {
+Words load_words(const char* p, DType t, const Fp8Lookup& lookup, int64_t columns) {
   if (t == DType::kBF16) {
     int64_t bytes = columns * 2;
     return {load_first(p, bytes), load_first(p + 64, bytes - 64), load_first(p + 128, bytes - 128),
@@ -101,21 +101,10 @@ Words load_words(const char* p, DType t, int64_t columns) {
   }
   // Quarters that unpack puts side by side are brought next to each other first.
   const __m512i halves = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
-  const __m512i low0 = _mm512_load_si512(kBf16Tables.fp8_low);
-  const __m512i low1 = _mm512_load_si512(kBf16Tables.fp8_low + 64);
-  const __m512i high0 = _mm512_load_si512(kBf16Tables.fp8_high);
-  const __m512i high1 = _mm512_load_si512(kBf16Tables.fp8_high + 64);
-  __m512i out[4];
-  for (int half = 0; half < 2; ++half) {
-    __m512i codes = load_first(p + 64 * half, columns - 64 * half);
-    codes = _mm512_permutexvar_epi64(halves, codes);
-    __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
-    __m512i high = _mm512_permutex2var_epi8(high0, codes, high1);
-    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
-    out[2 * half] = _mm512_unpacklo_epi8(low, high);
-    out[2 * half + 1] = _mm512_unpackhi_epi8(low, high);
-  }
-  return {out[0], out[1], out[2], out[3]};
+  Words out;
+  lookup.decode(_mm512_permutexvar_epi64(halves, load_first(p, columns)), out.v0, out.v1);
+  lookup.decode(_mm512_permutexvar_epi64(halves, load_first(p + 64, columns - 64)), out.v2, out.v3);
+  return out;
 }
 
 // Words in natural order as floats in natural order.
@@ -140,7 +129,7 @@ void gather_floats(const float* p, const int32_t* columns, int64_t count, char* 
   }
 }
 
-void prepare_row(const Product& p, bool floats, int64_t r, char* out) {
+void prepare_row(const Product& p, const Fp8Lookup& lookup, bool floats, int64_t r, char* out) {
   DType t = p.x.data.dtype;
   const char* data = static_cast<const char*>(p.x_data(r));
   int64_t chunk_bytes = floats ? 512 : 256;
@@ -150,12 +139,42 @@ void prepare_row(const Product& p, bool floats, int64_t r, char* out) {
       gather_floats(reinterpret_cast<const float*>(data) + k, float_order_of(p.w_dtype).column,
                     columns, out);
     } else {
-      Words w = load_words(data + k * dtype_size(t), t, columns);
+      Words w = load_words(data + k * dtype_size(t), t, lookup, columns);
       if (floats)
         store_floats(out, widen(w));
       else
         store_words(out, reorder(w, order_of(p.w_dtype)));
     }
+  }
+}
+
+void prepare_range(const Product& p, bool floats, int64_t begin, int64_t end, char* data,
+                   int64_t stride) {
+  const Fp8Lookup lookup = Fp8Lookup::make(1.0f);
+  for (int64_t r = begin; r < end; ++r) prepare_row(p, lookup, floats, r, data + r * stride);
+}
+
+void pack_rows(const Product& p, const int32_t* rows, int count, bool fold, char* tiles) {
+  const Fp8Lookup lookup = Fp8Lookup::make(1.0f);
+  DType t = p.x.data.dtype;
+  Order order = order_of(p.w_dtype);
+  __m512i vectors[4][16] = {};
+  for (int64_t k = 0, c = 0; k < p.k; k += kChunk, ++c, tiles += 4096) {
+    int64_t columns = std::min(kChunk, p.k - k);
+    for (int i = 0; i < count; ++i) {
+      const char* data = static_cast<const char*>(p.x_data(rows[i])) + k * dtype_size(t);
+      Words w = reorder(load_words(data, t, lookup, columns), order);
+      if (fold) {
+        __m512 s = _mm512_set1_ps(p.x_scale(rows[i])[c]);
+        w = {scale_words(w.v0, s), scale_words(w.v1, s), scale_words(w.v2, s),
+             scale_words(w.v3, s)};
+      }
+      vectors[0][i] = w.v0;
+      vectors[1][i] = w.v1;
+      vectors[2][i] = w.v2;
+      vectors[3][i] = w.v3;
+    }
+    for (int j = 0; j < 4; ++j) store_transposed(vectors[j], tiles + 1024 * j);
   }
 }
 
@@ -184,15 +203,24 @@ PreparedRows prepare_rows(ThreadPool& threads, const Product& p) {
   // A few rows are not worth waking the workers for.
   int64_t grain = std::max<int64_t>(1, 16384 / p.k);
   threads.run(p.x_rows, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) {
-      prepare_row(p, floats, r, data + r * out.stride);
-      if (coded) std::copy_n(p.x_scale(r), chunks, scales + r * chunks);
-    }
+    prepare_range(p, floats, begin, end, data, out.stride);
+    for (int64_t r = begin; coded && r < end; ++r)
+      std::copy_n(p.x_scale(r), chunks, scales + r * chunks);
   });
   out.data = data;
   out.scales = scales;
   out.scale_stride = coded ? chunks : 0;
   return out;
+}
+
+void pack_tile(const Product& p, const int32_t* rows, int count, bool fold, char* tiles,
+               float* scales) {
+  bool coded = p.x.data.dtype == DType::kF8E4M3;
+  int64_t chunks = (p.k + kChunk - 1) / kChunk;
+  pack_rows(p, rows, count, fold && coded, tiles);
+  for (int64_t c = 0; c < chunks; ++c)
+    for (int i = 0; i < 16; ++i)
+      scales[c * 16 + i] = coded && !fold && i < count ? p.x_scale(rows[i])[c] : 1.0f;
 }
 
 }  // namespace hadal

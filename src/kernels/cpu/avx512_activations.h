@@ -32,4 +32,10 @@ const int32_t* float_positions(DType weight);
 
 PreparedRows prepare_rows(ThreadPool& threads, const Product& p);
 
+// Sixteen rows of x (fewer: the rest are 0) for bf16 tiles, in products that need no floats:
+//   tiles  [chunks, 4 vectors, 16 pairs of columns, 16 rows, 2] bf16
+//   scales [chunks, 16] fp32: of FP8 rows, or 1 where `fold` puts them, powers of two, in the tiles
+void pack_tile(const Product& p, const int32_t* rows, int count, bool fold, char* tiles,
+               float* scales);
+
 }  // namespace hadal

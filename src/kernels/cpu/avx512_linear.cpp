@@ -11,8 +11,8 @@
 namespace hadal {
 namespace {
 
-constexpr int kMaxRows = 8;       // rows of x in one pass of the inner loop
-constexpr int64_t kFewRows = 16;  // up to here decoding again for each pass is cheaper
+constexpr int kMaxRows = 8;          // rows of x in one pass of the inner loop
+constexpr int64_t kDirectRows = 16;  // up to here decoding again for each pass is cheaper
 constexpr int64_t kPanelRows = 32;
 
 // Up to kMaxRows rows of x and y.
@@ -74,6 +74,15 @@ struct FloatDot {
   }
 };
 
+// Far enough ahead of the loads to hide DRAM, near enough to stay in L1.
+constexpr int64_t kAhead = 2048;
+
+template <class Source, class Row>
+[[gnu::always_inline]] inline void prefetch_ahead(const Row& row, int64_t c) {
+  if constexpr (requires { Source::kBytes; })
+    prefetch_bytes<Source::kBytes>(row.data + c * Source::kBytes + kAhead, true);
+}
+
 // sum[m] += the chunk times row m of x.
 template <class Dot, int M, class Operand>
 inline void add_chunk(const Operand& w, __m512 scale, int64_t c, const Tokens& t, __m512* sum) {
@@ -94,8 +103,10 @@ void multiply_rows(const Source& w, int64_t begin, int64_t end, const Columns& c
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) sum[m] = _mm512_setzero_ps();
     int64_t c = 0;
-    for (; c < columns.full; ++c)
+    for (; c < columns.full; ++c) {
+      prefetch_ahead<Source>(row, c);
       add_chunk<Dot, M>(Dot::operand(w.load(row, c)), w.scale(row, c), c, t, sum);
+    }
     if (columns.tail)
       add_chunk<Dot, M>(Dot::operand(w.load_tail(row, c, columns.tail)),
                         w.scale_tail(row, c, columns.tail), c, t, sum);
@@ -182,7 +193,7 @@ void multiply_segment(const Product& p, const PreparedRows& x, const Segment& s,
   Source source(*s.w, begin, end, scale_memory);
   for (int64_t n = begin; n < end; n += kPanelRows) {
     int64_t last = std::min(end, n + kPanelRows);
-    if (s.count <= kFewRows) {
+    if (s.count <= kDirectRows) {
       int64_t passes = (s.count + kMaxRows - 1) / kMaxRows;
       for (int64_t i = 0; i < passes; ++i) {
         int64_t first = s.count * i / passes;

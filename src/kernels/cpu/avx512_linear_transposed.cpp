@@ -37,6 +37,8 @@ struct Direct {
   Cell cell(int64_t n) const {
     auto row = source.row(n);
     if (tail) return {to_floats(source.load_tail(row, c, tail)), source.scale_tail(row, c, tail)};
+    // The next block of rows.
+    prefetch_bytes<Source::kBytes>(source.row(n + kBlockRows).data + c * Source::kBytes, true);
     return {to_floats(source.load(row, c)), source.scale(row, c)};
   }
 };

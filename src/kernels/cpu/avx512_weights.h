@@ -24,12 +24,15 @@ enum class Order { kNatural, kFp8, kFp4 };
 
 inline constexpr int64_t kChunk = 128;
 
-// bf16 bits of the 128 magnitudes of e4m3, cut in bytes; of the 16 codes of e2m1, twice, because a
-// word lookup takes five index bits and the fifth belongs to the next code.
+// bf16 bits of the 128 magnitudes of e4m3, and of the 16 codes of e2m1, twice, because a word
+// lookup takes five index bits and the fifth belongs to the next code.
 struct Bf16Tables {
-  alignas(64) uint8_t fp8_low[128];
-  alignas(64) uint8_t fp8_high[128];
+  alignas(64) uint16_t fp8[128];
   alignas(64) uint16_t fp4[32];
+  alignas(64) uint16_t fp4_high[32];  // times 2^125; both zeros are +0
+  // Shuffles that bring scale byte i to the top of each float, or of each word, of lane i.
+  alignas(64) uint32_t fp4_to_floats[16];
+  alignas(64) uint32_t fp4_to_words[16];
 };
 
 constexpr Bf16Tables make_bf16_tables() {
@@ -44,12 +47,18 @@ constexpr Bf16Tables make_bf16_tables() {
       int shift = mantissa >= 4 ? 1 : mantissa >= 2 ? 2 : 3;
       bits = (121 - shift) << 7 | ((mantissa << shift) & 7) << 4;
     }
-    t.fp8_low[code] = static_cast<uint8_t>(bits & 255);
-    t.fp8_high[code] = static_cast<uint8_t>(bits >> 8);
+    t.fp8[code] = static_cast<uint16_t>(bits);
   }
   constexpr uint16_t kMagnitude[8] = {0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0};
-  for (int code = 0; code < 32; ++code)
+  for (int code = 0; code < 32; ++code) {
     t.fp4[code] = static_cast<uint16_t>(kMagnitude[code & 7] | (code & 8) << 12);
+    t.fp4_high[code] = static_cast<uint16_t>(code & 7 ? t.fp4[code] + (125 << 7) : 0);
+  }
+  for (uint32_t i = 0; i < 16; ++i) {
+    uint32_t lane = i / 4;
+    t.fp4_to_floats[i] = lane << 24 | 0xffffff;
+    t.fp4_to_words[i] = lane << 24 | 0xff0000 | lane << 8 | 0xff;
+  }
   return t;
 }
 
@@ -111,13 +120,87 @@ inline __m256i round_to_bf16(__m512 f) {
   return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet));
 }
 
-// Far enough ahead of the loads to hide DRAM, near enough to stay in L1.
-inline void prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p) + 2048, _MM_HINT_T0);
+// Writes a 16 x 16 matrix of 32-bit elements, given by rows, by columns.
+inline void store_transposed(const __m512i (&in)[16], void* memory) {
+  auto* out = static_cast<char*>(memory);
+  __m512i a[16], b[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(in[i], in[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(in[i], in[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; ++j) {
+      b[i + 2 * j] = _mm512_unpacklo_epi64(a[i + j], a[i + 2 + j]);
+      b[i + 2 * j + 1] = _mm512_unpackhi_epi64(a[i + j], a[i + 2 + j]);
+    }
+  // b[4 q + j]: columns j, j + 4, j + 8, j + 12 (one per 128-bit lane) of rows 4 q .. 4 q + 3
+  for (int j = 0; j < 4; ++j) {
+    __m512i low0 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88);
+    __m512i low1 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
+    __m512i high0 = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd);
+    __m512i high1 = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
+    _mm512_store_si512(out + 64 * j, _mm512_shuffle_i32x4(low0, low1, 0x88));
+    _mm512_store_si512(out + 64 * (j + 4), _mm512_shuffle_i32x4(high0, high1, 0x88));
+    _mm512_store_si512(out + 64 * (j + 8), _mm512_shuffle_i32x4(low0, low1, 0xdd));
+    _mm512_store_si512(out + 64 * (j + 12), _mm512_shuffle_i32x4(high0, high1, 0xdd));
+  }
 }
+
+// bf16 words times a power of two: exact, unless the result is no normal bf16.
+inline __m512i scale_words(__m512i words, __m512 scale) {
+  __m512i even = _mm512_castps_si512(_mm512_mul_ps(even_floats(words), scale));
+  __m512i odd = _mm512_castps_si512(_mm512_mul_ps(odd_floats(words), scale));
+  // odd's upper half over even's, moved down
+  return _mm512_mask_mov_epi16(_mm512_srli_epi32(even, 16), 0xaaaaaaaa, odd);
+}
+
+// Brings the B bytes at p towards the core: near for the next loads, else only into L2. Inlined by
+// force, because g++ drops calls to functions that do nothing but prefetch.
+template <int64_t B>
+[[gnu::always_inline]] inline void prefetch_bytes(const uint8_t* p, bool near) {
+  for (int64_t i = 0; i < B; i += 64) {
+    if (near)
+      _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+    else
+      _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+  }
+}
+
+inline __m512i join_halves(__m256i low, __m256i high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// FP8 codes to bf16 by a lookup of the low and of the high byte.
+struct Fp8Lookup {
+  __m512i low0, low1, high0, high1;
+
+  // Every value times `scale`, a power of two.
+  static Fp8Lookup make(float scale) {
+    __m512 s = _mm512_set1_ps(scale);
+    __m256i low[4], high[4];
+    for (int i = 0; i < 4; ++i) {
+      __m512i words = scale_words(_mm512_load_si512(kBf16Tables.fp8 + 32 * i), s);
+      low[i] = _mm512_cvtepi16_epi8(words);
+      high[i] = _mm512_cvtepi16_epi8(_mm512_srli_epi16(words, 8));
+    }
+    return {join_halves(low[0], low[1]), join_halves(low[2], low[3]), join_halves(high[0], high[1]),
+            join_halves(high[2], high[3])};
+  }
+
+  // 64 codes to 2 x 32 words, in the order that unpack leaves.
+  void decode(__m512i codes, __m512i& first, __m512i& second) const {
+    __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
+    __m512i high = _mm512_permutex2var_epi8(high0, codes, high1);
+    // high | (codes & 0x80): the lookup leaves the sign out
+    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+    first = _mm512_unpacklo_epi8(low, high);
+    second = _mm512_unpackhi_epi8(low, high);
+  }
+};
 
 struct Fp8Source {
   static constexpr Order kOrder = Order::kFp8;
+  static constexpr int64_t kBytes = 128;  // of a chunk
   struct Row {
     const uint8_t* data;
     const float* scale;
@@ -128,65 +211,72 @@ struct Fp8Source {
       : w(weight),
         scales(expand_fp8_scales(weight, begin, end, scratch)),
         first_block((weight.row0 + begin) / kFp8Block),
-        low0(_mm512_load_si512(kBf16Tables.fp8_low)),
-        low1(_mm512_load_si512(kBf16Tables.fp8_low + 64)),
-        high0(_mm512_load_si512(kBf16Tables.fp8_high)),
-        high1(_mm512_load_si512(kBf16Tables.fp8_high + 64)) {}
+        lookup(Fp8Lookup::make(1.0f)) {}
 
   Row row(int64_t n) const {
     int64_t block = (w.row0 + n) / kFp8Block - first_block;
     return {w.data.at<const uint8_t>(n), scales + block * w.scale.shape[1]};
   }
 
-  void decode(__m512i codes, __m512i& first, __m512i& second) const {
-    __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
-    __m512i high = _mm512_permutex2var_epi8(high0, codes, high1);
-    // high | (codes & 0x80): the lookup leaves the sign out
-    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
-    first = _mm512_unpacklo_epi8(low, high);
-    second = _mm512_unpackhi_epi8(low, high);
+  static Words decode(const Fp8Lookup& table, __m512i codes0, __m512i codes1) {
+    Words out;
+    table.decode(codes0, out.v0, out.v1);
+    table.decode(codes1, out.v2, out.v3);
+    return out;
   }
 
   Words load(const Row& r, int64_t c) const {
-    const uint8_t* p = r.data + c * kChunk;
-    prefetch(p);
-    prefetch(p + 64);
-    Words out;
-    decode(_mm512_loadu_si512(p), out.v0, out.v1);
-    decode(_mm512_loadu_si512(p + 64), out.v2, out.v3);
-    return out;
+    const uint8_t* p = r.data + c * kBytes;
+    return decode(lookup, _mm512_loadu_si512(p), _mm512_loadu_si512(p + 64));
   }
-
   Words load_tail(const Row& r, int64_t c, int64_t columns) const {
-    const uint8_t* p = r.data + c * kChunk;
-    Words out;
-    decode(load_first(p, columns), out.v0, out.v1);
-    decode(load_first(p + 64, columns - 64), out.v2, out.v3);
-    return out;
+    const uint8_t* p = r.data + c * kBytes;
+    return decode(lookup, load_first(p, columns), load_first(p + 64, columns - 64));
   }
 
   __m512 scale(const Row& r, int64_t c) const { return _mm512_set1_ps(r.scale[c]); }
   __m512 scale_tail(const Row& r, int64_t c, int64_t) const { return scale(r, c); }
 
+  // With the block scale, a power of two, in the words. Cheap while the scale stays the same.
+  Words load_folded(const Row& r, int64_t c) {
+    const uint8_t* p = r.data + c * kBytes;
+    return decode(fold(r.scale[c]), _mm512_loadu_si512(p), _mm512_loadu_si512(p + 64));
+  }
+  Words load_folded_tail(const Row& r, int64_t c, int64_t columns) {
+    const uint8_t* p = r.data + c * kBytes;
+    return decode(fold(r.scale[c]), load_first(p, columns), load_first(p + 64, columns - 64));
+  }
+
+  const Fp8Lookup& fold(float scale) {
+    if (scale != folded_scale) refold(scale);
+    return folded;
+  }
+  [[gnu::noinline]] void refold(float scale) {
+    folded_scale = scale;
+    folded = Fp8Lookup::make(scale);
+  }
+
   const Weight& w;
   const float* scales;
   int64_t first_block;
-  __m512i low0, low1, high0, high1;
+  Fp8Lookup lookup;
+  Fp8Lookup folded = lookup;
+  float folded_scale = 1.0f;
 };
 
 struct Fp4Source {
   static constexpr Order kOrder = Order::kFp4;
+  static constexpr int64_t kBytes = 64;
   struct Row {
     const uint8_t* data;
     const uint8_t* scale;
   };
 
-  Fp4Source(const Weight& weight, int64_t, int64_t, Scratch&)
-      : w(weight), table(_mm512_load_si512(kBf16Tables.fp4)) {}
+  Fp4Source(const Weight& weight, int64_t, int64_t, Scratch&) : w(weight) {}
 
   Row row(int64_t n) const { return {w.data.at<const uint8_t>(n), w.scale.at<const uint8_t>(n)}; }
 
-  Words decode(__m512i codes) const {
+  static Words decode(__m512i table, __m512i codes) {
     return {_mm512_permutexvar_epi16(codes, table),
             _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table),
             _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table),
@@ -194,44 +284,59 @@ struct Fp4Source {
   }
 
   Words load(const Row& r, int64_t c) const {
-    const uint8_t* p = r.data + c * (kChunk / 2);
-    prefetch(p);
-    return decode(_mm512_loadu_si512(p));
+    return decode(table, _mm512_loadu_si512(r.data + c * kBytes));
   }
 
   Words load_tail(const Row& r, int64_t c, int64_t columns) const {
-    return decode(load_first(r.data + c * (kChunk / 2), columns / 2));
+    return decode(table, load_first(r.data + c * kBytes, columns / 2));
   }
 
-  // Each 128-bit lane of the words is one scale block: lane i gets scale i of the chunk.
-  static __m512i exponents(uint32_t bytes) {
-    __m512i spread =
-        _mm512_set_epi32(0x03ffffff, 0x03ffffff, 0x03ffffff, 0x03ffffff, 0x02ffffff, 0x02ffffff,
-                         0x02ffffff, 0x02ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff, 0x01ffffff,
-                         0x00ffffff, 0x00ffffff, 0x00ffffff, 0x00ffffff);
-    return _mm512_shuffle_epi8(_mm512_set1_epi32(static_cast<int>(bytes)), spread);
+  // Each 128-bit lane of the words is one scale block: brings byte i of the scales to lane i, to
+  // the places where `spread` has a 0.
+  static __m512i spread_scales(const Row& r, int64_t c, int64_t blocks, const uint32_t* spread) {
+    uint32_t bytes = 0;
+    if (blocks == 4)
+      std::memcpy(&bytes, r.scale + c * 4, 4);
+    else
+      std::memcpy(&bytes, r.scale + c * 4, static_cast<size_t>(blocks));
+    return _mm512_shuffle_epi8(_mm512_set1_epi32(static_cast<int>(bytes)),
+                               _mm512_load_si512(spread));
   }
 
   // 2^(byte - 127): the byte is the exponent field, except that 0 means a subnormal. NaN (255)
   // reads as infinity, which leaves results just as useless.
-  static __m512 scale_of(uint32_t bytes) {
-    __m512i bits = _mm512_srli_epi32(exponents(bytes), 1);
+  static __m512 scale_blocks(const Row& r, int64_t c, int64_t blocks) {
+    __m512i bits = _mm512_srli_epi32(spread_scales(r, c, blocks, kBf16Tables.fp4_to_floats), 1);
     return _mm512_castsi512_ps(_mm512_max_epu32(bits, _mm512_set1_epi32(0x00400000)));
   }
 
-  static uint32_t scale_bytes(const Row& r, int64_t c, int64_t blocks) {
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, r.scale + c * 4, static_cast<size_t>(blocks));
-    return bytes;
+  // With the block scales in the words. The codes are looked up at the top of the exponent range
+  // (0.5 at 251), then 252 - byte is taken off the exponents; unsigned saturation keeps zeros zero.
+  // Products below 2^-126 become 0, as tiles would read them anyway; scales above 2^125, which no
+  // sum survives, are taken for 2^125.
+  Words load_folded(const Row& r, int64_t c) const {
+    return fold(decode(high_table, _mm512_loadu_si512(r.data + c * kBytes)), r, c, 4);
+  }
+  Words load_folded_tail(const Row& r, int64_t c, int64_t columns) const {
+    return fold(decode(high_table, load_first(r.data + c * kBytes, columns / 2)), r, c,
+                columns / kFp4Block);
+  }
+  Words fold(const Words& w, const Row& r, int64_t c, int64_t blocks) const {
+    __m512i bytes = _mm512_srli_epi16(spread_scales(r, c, blocks, kBf16Tables.fp4_to_words), 1);
+    __m512i off = _mm512_min_epu16(_mm512_subs_epu16(most, bytes), least);
+    return {_mm512_subs_epu16(w.v0, off), _mm512_subs_epu16(w.v1, off),
+            _mm512_subs_epu16(w.v2, off), _mm512_subs_epu16(w.v3, off)};
   }
 
-  __m512 scale(const Row& r, int64_t c) const { return scale_of(scale_bytes(r, c, 4)); }
+  __m512 scale(const Row& r, int64_t c) const { return scale_blocks(r, c, 4); }
   __m512 scale_tail(const Row& r, int64_t c, int64_t columns) const {
-    return scale_of(scale_bytes(r, c, columns / kFp4Block));
+    return scale_blocks(r, c, columns / kFp4Block);
   }
 
   const Weight& w;
-  __m512i table;
+  __m512i table = _mm512_load_si512(kBf16Tables.fp4);
+  __m512i high_table = _mm512_load_si512(kBf16Tables.fp4_high);
+  __m512i most = _mm512_set1_epi16(252 << 7), least = _mm512_set1_epi16(251 << 7);
 };
 
 // Formats without scale.
@@ -241,23 +346,28 @@ struct PlainRow {
 
 struct Bf16Source {
   static constexpr Order kOrder = Order::kNatural;
+  static constexpr int64_t kBytes = 256;
   using Row = PlainRow;
   Bf16Source(const Weight& weight, int64_t, int64_t, Scratch&) : w(weight) {}
 
   Row row(int64_t n) const { return {reinterpret_cast<const uint8_t*>(w.data.at<BF16>(n))}; }
 
   Words load(const Row& r, int64_t c) const {
-    const uint8_t* p = r.data + c * (kChunk * 2);
-    for (int i = 0; i < 4; ++i) prefetch(p + 64 * i);
+    const uint8_t* p = r.data + c * kBytes;
     return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 64), _mm512_loadu_si512(p + 128),
             _mm512_loadu_si512(p + 192)};
   }
 
   Words load_tail(const Row& r, int64_t c, int64_t columns) const {
-    const uint8_t* p = r.data + c * (kChunk * 2);
+    const uint8_t* p = r.data + c * kBytes;
     int64_t bytes = columns * 2;
     return {load_first(p, bytes), load_first(p + 64, bytes - 64), load_first(p + 128, bytes - 128),
             load_first(p + 192, bytes - 192)};
+  }
+
+  Words load_folded(const Row& r, int64_t c) const { return load(r, c); }
+  Words load_folded_tail(const Row& r, int64_t c, int64_t columns) const {
+    return load_tail(r, c, columns);
   }
 
   __m512 scale(const Row&, int64_t) const { return _mm512_set1_ps(1.0f); }
@@ -268,6 +378,7 @@ struct Bf16Source {
 
 struct F32Source {
   static constexpr Order kOrder = Order::kNatural;
+  static constexpr int64_t kBytes = 512;
   using Row = PlainRow;
   F32Source(const Weight& weight, int64_t, int64_t, Scratch&) : w(weight) {}
 
@@ -275,7 +386,6 @@ struct F32Source {
 
   Floats load(const Row& r, int64_t c) const {
     const auto* p = reinterpret_cast<const float*>(r.data) + c * kChunk;
-    for (int i = 0; i < 8; ++i) prefetch(reinterpret_cast<const uint8_t*>(p + 16 * i));
     return {_mm512_loadu_ps(p),      _mm512_loadu_ps(p + 16), _mm512_loadu_ps(p + 32),
             _mm512_loadu_ps(p + 48), _mm512_loadu_ps(p + 64), _mm512_loadu_ps(p + 80),
             _mm512_loadu_ps(p + 96), _mm512_loadu_ps(p + 112)};
@@ -297,18 +407,16 @@ struct F32Source {
 
 struct F16Source {
   static constexpr Order kOrder = Order::kNatural;
+  static constexpr int64_t kBytes = 256;
   using Row = PlainRow;
   F16Source(const Weight& weight, int64_t, int64_t, Scratch&) : w(weight) {}
 
   Row row(int64_t n) const { return {reinterpret_cast<const uint8_t*>(w.data.at<uint16_t>(n))}; }
 
-  Floats load(const Row& r, int64_t c) const {
-    for (int i = 0; i < 4; ++i) prefetch(r.data + c * (kChunk * 2) + 64 * i);
-    return load_tail(r, c, kChunk);
-  }
+  Floats load(const Row& r, int64_t c) const { return load_tail(r, c, kChunk); }
 
   Floats load_tail(const Row& r, int64_t c, int64_t columns) const {
-    const uint8_t* p = r.data + c * (kChunk * 2);
+    const uint8_t* p = r.data + c * kBytes;
     auto part = [&](int i) {
       __mmask64 mask = first_bytes(columns * 2 - 32 * i) & 0xffffffffu;
       return _mm512_cvtph_ps(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(mask), p + 32 * i));

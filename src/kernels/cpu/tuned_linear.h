@@ -6,6 +6,10 @@
 
 namespace hadal {
 
+// Up to this many rows of x for each row of W, a product is bound by reading W and goes to the
+// candidate for few rows. From here on AMX decodes and multiplies faster than vectors do.
+inline constexpr int64_t kFewRows = 2;
+
 // AVX2, FMA, F16C. Everything is decoded to fp32.
 LinearFn avx2_linear;
 GroupedLinearFn avx2_grouped_linear;

@@ -9,9 +9,11 @@
 namespace hadal {
 namespace {
 
-constexpr int64_t kFewRows = 16;
-
 std::string always(const Device&) { return ""; }
+
+std::string needs_amx(const Device& d) {
+  return d.amx ? "" : "needs AMX-BF16 tiles and a system that lets this process use them";
+}
 
 std::string needs_avx512(const Device& d) {
   return d.avx512 ? "" : "needs AVX-512 F, BW, DQ, VL, VBMI and BF16";
@@ -19,15 +21,18 @@ std::string needs_avx512(const Device& d) {
 
 constexpr Candidate<LinearFn> kLinearFew[] = {{"avx512_linear", needs_avx512, avx512_linear},
                                               {"ref_linear", always, ref_linear}};
-constexpr Candidate<LinearFn> kLinearMany[] = {{"avx512_linear", needs_avx512, avx512_linear},
+constexpr Candidate<LinearFn> kLinearMany[] = {{"amx_linear", needs_amx, amx_linear},
+                                               {"avx512_linear", needs_avx512, avx512_linear},
                                                {"ref_linear", always, ref_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
+    {"amx_grouped_linear", needs_amx, amx_grouped_linear},
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"ref_grouped_linear", always, ref_grouped_linear}};
 constexpr Candidate<BatchedLinearFn> kBatched[] = {
+    {"amx_batched_linear", needs_amx, amx_batched_linear},
     {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
     {"ref_batched_linear", always, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
