@@ -21,56 +21,58 @@ enum class NumericsMode {
 
 struct EngineOptions {
   NumericsMode numerics = NumericsMode::kRelease;
-  int threads = 0;                  // 0 = one for each core this process may use
-  int64_t max_context = 0;          // tokens of one session; 0 = what the model was made for
-  int64_t max_step_tokens = 512;    // tokens of one step over all sessions: the prefill chunk
-  int max_sessions = 1;             // sessions that may be open at once
-  std::vector<std::string> without; // names of kernel candidates that must not serve
+  int threads = 0;                   // 0 = one for each core this process may use
+  int64_t max_context = 0;           // tokens of one session; 0 = what the model was made for
+  int64_t max_step_tokens = 512;     // tokens of one step over all sessions: the prefill chunk
+  int max_sessions = 1;              // sessions that may be open at once
+  std::vector<std::string> without;  // names of kernel candidates that must not serve
   // Called while weights are bound and read: bytes done, bytes in all. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
 struct ModelInfo {
-  std::string model_type;           // "deepseek_v3", "deepseek_v32", "deepseek_v4"
-  std::string path;                 // folder of the checkpoint, or "dummy"
-  int64_t vocab = 0;                // V
-  int64_t max_context = 0;          // of a session, as opened
-  int64_t weight_bytes = 0;         // as stored
-  int64_t step_weight_bytes = 0;    // bytes of weights that one decoded token must read
+  std::string model_type;         // "deepseek_v3", "deepseek_v32", "deepseek_v4"
+  std::string path;               // folder of the checkpoint, or "dummy"
+  int64_t vocab = 0;              // V
+  int64_t max_context = 0;        // of a session, as opened
+  int64_t max_step_tokens = 0;    // of a step, as opened
+  int64_t weight_bytes = 0;       // as stored
+  int64_t step_weight_bytes = 0;  // bytes of weights that one decoded token must read
   int64_t bos_id = 0;
   std::vector<int64_t> eos_ids;
 };
 
 struct SamplingParams {
-  float temperature = 1.0f;         // 0 = argmax
-  int top_k = 0;                    // 0 = all
-  float top_p = 1.0f;               // 0 = the single best
-  float min_p = 0.0f;               // of the best token's probability
+  float temperature = 1.0f;                                 // 0 = argmax
+  int top_k = 0;                                            // 0 = all
+  float top_p = 1.0f;                                       // 0 = the single best
+  float min_p = 0.0f;                                       // of the best token's probability
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;  // on generated tokens, as OpenAI's
   float repetition_penalty = 1.0f;  // on prompt and generated tokens, as transformers'
   uint64_t seed = 0;                // same seed, same ids, same logits -> same token
   int max_tokens = 512;
   bool ignore_eos = false;
-  int logprobs = -1;                // -1 = none, n = the chosen token and the n best
+  int logprobs = -1;  // -1 = none, n = the chosen token and the n best
 };
 
 struct TokenLogprob {
   int32_t id;
-  float logprob;                    // natural log, of the unmodified distribution
+  float logprob;  // natural log, of the unmodified distribution
 };
 
 struct GeneratedToken {
   int32_t id;
-  float logprob = 0;                          // where params.logprobs >= 0
-  std::vector<TokenLogprob> top;              // params.logprobs of them, best first
+  float logprob = 0;              // where params.logprobs >= 0
+  std::vector<TokenLogprob> top;  // params.logprobs of them, best first
 };
 
 enum class FinishReason { kStop, kLength, kContext, kCancelled };
 
 struct Generation {
-  std::vector<int32_t> ids;         // the generated tokens, the end token included
+  std::vector<int32_t> ids;  // the generated tokens, the end token included
   FinishReason reason = FinishReason::kStop;
-  int64_t prompt_tokens = 0, cached_tokens = 0;
+  int64_t prompt_tokens = 0;  // all before the first generated one
+  int64_t cached_tokens = 0;  // of these, held by the session when the call began
   double prefill_seconds = 0, decode_seconds = 0;
 };
 
@@ -79,14 +81,15 @@ class Session;
 // One session's part of a step.
 struct StepInput {
   Session* session = nullptr;
-  std::span<const int32_t> ids;     // new tokens, at least one, each in [0, vocab)
+  std::span<const int32_t> ids;  // new tokens, at least one, each in [0, vocab)
   enum class Logits { kNone, kLast, kAll } logits = Logits::kLast;
 };
 
 class Engine {
  public:
   // Loads the checkpoint folder (config.json, model.safetensors or an index with shards).
-  static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options);
+  static Result<std::unique_ptr<Engine>> open(const std::string& path,
+                                              const EngineOptions& options);
   // Random weights in the release formats for a config.json, without a checkpoint.
   static Result<std::unique_ptr<Engine>> open_dummy(const std::string& config_path,
                                                     const EngineOptions& options);
@@ -102,11 +105,15 @@ class Engine {
   Status step(std::span<const StepInput> inputs, std::vector<float>& logits);
 
   // Prefills `prompt` after what the session holds, then decodes until an end token, max_tokens or
-  // the context's end. Calls on_token for each token; false from it cancels. An empty prompt is an
-  // error. A non-finite logit is an error.
+  // the context's end. Calls on_token for each token, and on_prefill (may be empty) after each
+  // chunk of the prompt with the tokens done; false from either cancels. Errors: an empty prompt, a
+  // prompt that leaves no room for a token, wrong params, a non-finite logit. Afterwards the
+  // session holds the prompt and the generated tokens but the last, which was never fed; after a
+  // cancelled prefill or an error, some of it. The repetition penalty sees `prompt` alone.
   Result<Generation> generate(Session& session, std::span<const int32_t> prompt,
                               const SamplingParams& params,
-                              const std::function<bool(const GeneratedToken&)>& on_token);
+                              const std::function<bool(const GeneratedToken&)>& on_token,
+                              const std::function<bool(int64_t done)>& on_prefill = {});
 
   struct Impl;
   Impl& impl() { return *impl_; }
@@ -119,7 +126,7 @@ class Engine {
 class Session {
  public:
   ~Session();
-  int64_t length() const;           // tokens held
+  int64_t length() const;  // tokens held
   // Forgets the tokens after the first `length` where the caches allow it (the last few tokens
   // only: drafts); an error otherwise. rewind(0) always works and empties the session.
   Status rewind(int64_t length);

@@ -49,24 +49,23 @@ using Status = Result<void>;
 
 }  // namespace hadal
 
-#define HADAL_CHECK(cond, message)                                               \
-  do {                                                                           \
-    if (!(cond)) ::hadal::check_failed(__FILE__, __LINE__, #cond, (message));    \
+#define HADAL_CHECK(cond, message)                                            \
+  do {                                                                        \
+    if (!(cond)) ::hadal::check_failed(__FILE__, __LINE__, #cond, (message)); \
   } while (0)
 
 #define HADAL_CONCAT_(a, b) a##b
 #define HADAL_CONCAT(a, b) HADAL_CONCAT_(a, b)
 
 // HADAL_TRY(auto x, f());  — returns the error of f() from this function, or defines x.
-#define HADAL_TRY(decl, expr)                                                    \
-  auto HADAL_CONCAT(result_, __LINE__) = (expr);                                 \
-  if (!HADAL_CONCAT(result_, __LINE__).ok())                                     \
-    return HADAL_CONCAT(result_, __LINE__).error();                              \
+#define HADAL_TRY(decl, expr)                                                                \
+  auto HADAL_CONCAT(result_, __LINE__) = (expr);                                             \
+  if (!HADAL_CONCAT(result_, __LINE__).ok()) return HADAL_CONCAT(result_, __LINE__).error(); \
   decl = std::move(HADAL_CONCAT(result_, __LINE__)).value()
 
 // HADAL_TRY_STATUS(f());  — the same for a Status.
-#define HADAL_TRY_STATUS(expr)                                                   \
-  do {                                                                           \
-    auto status_ = (expr);                                                       \
-    if (!status_.ok()) return status_.error();                                   \
+#define HADAL_TRY_STATUS(expr)                 \
+  do {                                         \
+    auto status_ = (expr);                     \
+    if (!status_.ok()) return status_.error(); \
   } while (0)

@@ -41,47 +41,68 @@ ThreadPool::~ThreadPool() {
   for (auto& w : workers_) w.join();
 }
 
-void ThreadPool::run_share(int index) {
-  int64_t grains = (n_ + grain_ - 1) / grain_, count = size();
-  int64_t b = grains * index / count * grain_, e = grains * (index + 1) / count * grain_;
-  e = std::min(e, n_);
-  if (b < e) call_(fn_, b, e, index);
+void ThreadPool::take_ranges(uint32_t loop, int index) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  for (;;) {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    auto range = static_cast<uint32_t>(ticket);
+    int64_t n = n_.load(relaxed), grain = grain_.load(relaxed);
+    uint32_t ranges = ranges_.load(relaxed);
+    Call call = call_.load(relaxed);
+    void* fn = fn_.load(relaxed);
+    if (ticket >> 32 != loop || range >= ranges) return;  // kClosed is above any count
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+    int64_t grains = (n + grain - 1) / grain;
+    int64_t begin = grains * range / ranges * grain;
+    int64_t end = std::min(grains * (range + 1) / ranges * grain, n);
+    call(fn, begin, end, index);
+    done_.fetch_add(1, std::memory_order_release);
+  }
 }
 
 void ThreadPool::dispatch(int64_t n, int64_t grain, Call call, void* fn) {
-  n_ = n;
-  grain_ = grain;
-  call_ = call;
-  fn_ = fn;
-  pending_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1);  // sequentially consistent: pairs with the sleeper's check
+  constexpr int64_t kRangesPerThread = 4;
+  uint32_t loop = static_cast<uint32_t>(ticket_.load(std::memory_order_relaxed) >> 32) + 1;
+  ticket_.store(uint64_t{loop} << 32 | kClosed);
+  n_.store(n, std::memory_order_relaxed);
+  grain_.store(grain, std::memory_order_relaxed);
+  call_.store(call, std::memory_order_relaxed);
+  fn_.store(fn, std::memory_order_relaxed);
+  int64_t ranges = std::min((n + grain - 1) / grain, size() * kRangesPerThread);
+  ranges_.store(static_cast<uint32_t>(ranges), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(uint64_t{loop} << 32);  // sequentially consistent: pairs with the sleeper's check
   {
     std::lock_guard lock(sleep_mutex_);
     if (sleepers_ > 0) wake_.notify_all();
   }
-  run_share(0);
-  for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
+  take_ranges(loop, 0);
+  for (int spins = 0; done_.load(std::memory_order_acquire) != ranges; ++spins) {
     relax();
-    if (spins > 20000) std::this_thread::yield();  // more threads than cores
+    if (spins > 1000) std::this_thread::yield();  // the worker may wait for this core
   }
 }
 
 void ThreadPool::work(int index) {
   uint32_t seen = 0;
+  auto open_loop = [&] {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    auto loop = static_cast<uint32_t>(ticket >> 32);
+    return loop != seen && static_cast<uint32_t>(ticket) != kClosed ? loop : seen;
+  };
   for (;;) {
     auto deadline = std::chrono::steady_clock::now() + kSpin;
-    while (epoch_.load(std::memory_order_acquire) == seen && !stop_.load()) {
-      for (int i = 0; i < 64 && epoch_.load(std::memory_order_acquire) == seen; ++i) relax();
+    while (open_loop() == seen && !stop_.load()) {
+      for (int i = 0; i < 64 && open_loop() == seen; ++i) relax();
       if (std::chrono::steady_clock::now() < deadline) continue;
       std::unique_lock lock(sleep_mutex_);
       ++sleepers_;
-      wake_.wait(lock, [&] { return epoch_.load() != seen || stop_.load(); });
+      wake_.wait(lock, [&] { return open_loop() != seen || stop_.load(); });
       --sleepers_;
     }
     if (stop_.load()) return;
-    ++seen;
-    run_share(index);
-    pending_.fetch_sub(1, std::memory_order_release);
+    seen = open_loop();
+    take_ranges(seen, index);
   }
 }
 

@@ -9,12 +9,12 @@
 namespace hadal {
 
 struct MlaAttention {
-  Tensor q;          // [T, H, L + R]: q_nope absorbed into the latent space, then q_pe
-  Tensor entries;    // [P, page_size, L + R]: latent c, then k_pe; this step's rows included
+  Tensor q;        // [T, H, L + R]: q_nope absorbed into the latent space, then q_pe
+  Tensor entries;  // [P, page_size, L + R]: latent c, then k_pe; this step's rows included
   PageTable table;
-  Tensor selected;   // [T, K] i32 positions chosen by the indexer, -1 = none; empty = all <= p
+  Tensor selected;  // [T, K] i32 positions chosen by the indexer, -1 = none; empty = all <= p
   float scale = 1.0f;
-  Tensor out;        // [T, H, L]
+  Tensor out;  // [T, H, L]
 };
 
 using MlaAttentionFn = void(Context&, const Batch&, const MlaAttention&);

@@ -1,8 +1,8 @@
 // Token ids to vectors. Source: spec V4 3.7, spec V3.2 3.1.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 

@@ -2,8 +2,8 @@
 // arXiv 2512.24880. All in fp32; streams and y are rounded once to their dtype. Independent of T.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 
@@ -14,8 +14,8 @@ struct HyperWeights {
 };
 
 struct HyperParams {
-  float norm_eps = 1e-6f;    // of the RMS over all R*C values
-  float eps = 1e-6f;         // hc_eps: added to pre and in every Sinkhorn division
+  float norm_eps = 1e-6f;  // of the RMS over all R*C values
+  float eps = 1e-6f;       // hc_eps: added to pre and in every Sinkhorn division
   int sinkhorn_iters = 20;
 };
 

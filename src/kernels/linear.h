@@ -22,7 +22,8 @@ void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y)
 
 // One product per group g (head, or output group) with x and y cut by the group:
 // y[m, g, n] = sum_k x[m, g, k] w_g[n, k].   x [M, G, K] f32|bf16, w[g] [N, K], y [M, G, N]; the
-// first two strides of x and y are free. Weights are used unquantised-activation style (wo_a, W_UV).
+// first two strides of x and y are free. Weights are used unquantised-activation style (wo_a,
+// W_UV).
 using BatchedLinearFn = void(Context&, const Tensor& x, std::span<const Weight> w, const Tensor& y);
 void batched_linear(Context& ctx, const Tensor& x, std::span<const Weight> w, const Tensor& y);
 

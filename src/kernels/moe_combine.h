@@ -2,8 +2,8 @@
 // Source: spec V4 section 5, spec V3.2 sections 3.2 and 5.1. Independent of T.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 

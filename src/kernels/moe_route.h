@@ -3,8 +3,8 @@
 // Independent of T.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 

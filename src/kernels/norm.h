@@ -2,8 +2,8 @@
 // used as fp32. Source: spec V4 3.4, spec V3.2 3.1 (R-V32 column) and 4.1. Independent of T.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 

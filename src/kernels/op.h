@@ -13,10 +13,10 @@ namespace hadal {
 
 // What this machine can run. Filled by detect_device(); tests may clear bits.
 struct Device {
-  std::string name;  // "cpu (avx512_bf16, amx_bf16)"
-  bool avx2 = false;         // AVX2 + FMA + F16C
-  bool avx512 = false;       // AVX-512 F, BW, DQ, VL, VBMI and BF16
-  bool amx = false;          // the above and AMX-BF16 tiles that the system lets this process use
+  std::string name;     // "cpu (avx512_bf16, amx_bf16)"
+  bool avx2 = false;    // AVX2 + FMA + F16C
+  bool avx512 = false;  // AVX-512 F, BW, DQ, VL, VBMI and BF16
+  bool amx = false;     // the above and AMX-BF16 tiles that the system lets this process use
 };
 
 // The CPU under this process (asks the kernel for AMX tile state where there is any).

@@ -1,8 +1,8 @@
 // Rotary positions. Source: spec V4 3.5, spec V3.2 3.5. Independent of T.
 #pragma once
 
-#include "kernels/op.h"
 #include "base/tensor.h"
+#include "kernels/op.h"
 
 namespace hadal {
 

@@ -45,9 +45,12 @@ inline float fp8_scale(const Weight& w, int64_t n, int64_t kb) {
 // The value of element (n, k): the definition that every kernel is tested against.
 inline float weight_value(const Weight& w, int64_t n, int64_t k) {
   switch (w.data.dtype) {
-    case DType::kF32: return *w.data.at<const float>(n, k);
-    case DType::kBF16: return bf16_to_f32(*w.data.at<const BF16>(n, k));
-    case DType::kF16: return f16_to_f32(*w.data.at<const uint16_t>(n, k));
+    case DType::kF32:
+      return *w.data.at<const float>(n, k);
+    case DType::kBF16:
+      return bf16_to_f32(*w.data.at<const BF16>(n, k));
+    case DType::kF16:
+      return f16_to_f32(*w.data.at<const uint16_t>(n, k));
     case DType::kF8E4M3:
       return e4m3_to_f32(*w.data.at<const uint8_t>(n, k)) * fp8_scale(w, n, k / kFp8Block);
     default: {

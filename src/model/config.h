@@ -29,37 +29,38 @@ struct Config {
   std::string model_type;  // as written in the file
 
   // Shape, all families.
-  int64_t vocab = 0;           // V
-  int64_t hidden = 0;          // C
-  int64_t layers = 0;          // without draft layers
-  int64_t draft_layers = 0;    // num_nextn_predict_layers: recognised in the checkpoint, not run
-  int64_t heads = 0;           // H
-  int64_t q_rank = 0;          // q_lora_rank; 0 = one q_proj (V3 family only)
-  int64_t rope_dim = 0;        // R
-  int64_t max_context = 0;     // max_position_embeddings
+  int64_t vocab = 0;         // V
+  int64_t hidden = 0;        // C
+  int64_t layers = 0;        // without draft layers
+  int64_t draft_layers = 0;  // stages of the draft module: recognised in the checkpoint, not run
+  int64_t draft_markov_rank = 0;  // V4: > 0 says that the draft module is DSpark's
+  int64_t heads = 0;              // H
+  int64_t q_rank = 0;             // q_lora_rank; 0 = one q_proj (V3 family only)
+  int64_t rope_dim = 0;           // R
+  int64_t max_context = 0;        // max_position_embeddings
   double norm_eps = 1e-6;
   double latent_norm_eps = 1e-6;  // q_a and kv_a norms (V3 family: 1e-6 whatever norm_eps is)
   double rope_theta = 10000;
-  RopeScaling rope_scaling;       // V4: of the compressed layers; window-only layers are plain
+  RopeScaling rope_scaling;  // V4: of the compressed layers; window-only layers are plain
   int64_t bos_id = 0;
   std::vector<int64_t> eos_ids = {1};
 
   // V3, V3.2.
-  int64_t kv_rank = 0;         // kv_lora_rank L
+  int64_t kv_rank = 0;  // kv_lora_rank L
   int64_t nope_dim = 0, v_dim = 0;
-  int64_t dense_layers = 0;    // first_k_dense_replace
-  int64_t dense_inter = 0;     // intermediate_size
+  int64_t dense_layers = 0;  // first_k_dense_replace
+  int64_t dense_inter = 0;   // intermediate_size
 
   // V4.
-  int64_t head_dim = 0;        // D
+  int64_t head_dim = 0;  // D
   int64_t o_rank = 0, o_groups = 0;
   int64_t window = 0;
   std::vector<int> compress_ratios;  // per layer (draft layers cut off): 0, 4 or 128 (any > 4: no
                                      // overlap, no indexer)
   double compress_rope_theta = 0;
   int64_t hash_layers = 0;
-  double swiglu_limit = 0;     // 0 = none; applies to routed and shared experts
-  int64_t streams = 1;         // hc_mult
+  double swiglu_limit = 0;  // 0 = none; applies to routed and shared experts
+  int64_t streams = 1;      // hc_mult
   int sinkhorn_iters = 0;
   double hc_eps = 0;
 
@@ -75,9 +76,9 @@ struct Config {
   enum class Score { kSigmoid, kSqrtSoftplus } score = Score::kSigmoid;
 
   // Quantisation as the file declares it; the tensors' dtypes decide what is done.
-  bool fp8 = false;            // quantization_config.quant_method == "fp8"
-  bool pow2_scales = false;    // scale_fmt ue8m0: activation scales are powers of two
-  bool fp4_experts = false;    // expert_dtype fp4 (absent: the tensors say)
+  bool fp8 = false;          // quantization_config.quant_method == "fp8"
+  bool pow2_scales = false;  // scale_fmt ue8m0: activation scales are powers of two
+  bool fp4_experts = false;  // expert_dtype fp4 (absent: the tensors say)
 
   bool has_indexer(int64_t layer) const {
     return family == Family::kV32 || (family == Family::kV4 && compress_ratios[layer] == 4);

@@ -10,6 +10,9 @@
 
 namespace hadal {
 
+struct RowKernels;  // cpu/row_kernels.h: the loops of the small row ops
+extern const RowKernels kRefRows;
+
 struct Kernels {
   // Chosen for few rows (decode) and for many (prefill); dispatch/linear.cpp says where they meet.
   LinearFn* linear_few = nullptr;
@@ -22,6 +25,7 @@ struct Kernels {
   MlaAttentionFn* mla_attention = nullptr;
   IndexScoreFn* index_score = nullptr;
   HyperPreFn* hyper_pre = nullptr;
+  const RowKernels* rows = &kRefRows;
 
   std::vector<KernelChoice> table;  // every candidate of every op with the reason
 };
@@ -35,6 +39,7 @@ void choose_linear(const Device&, std::span<const std::string> without, Kernels&
 void choose_attention(const Device&, std::span<const std::string> without, Kernels& k);
 void choose_index_score(const Device&, std::span<const std::string> without, Kernels& k);
 void choose_hyper(const Device&, std::span<const std::string> without, Kernels& k);
+void choose_rows(const Device&, std::span<const std::string> without, Kernels& k);
 
 // The common walk. Returns the chosen launch and records the reasons.
 template <class Launch>

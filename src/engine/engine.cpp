@@ -1,0 +1,197 @@
+// The loaded model behind Engine and Session: opening, sessions, and step(), which checks, builds
+// the plain arrays, runs forward() and advances the sequences.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/safetensors.h"
+#include "cache/sequence.h"
+#include "engine/step_builder.h"
+#include "hadal.h"
+#include "kernels/dispatch/kernels.h"
+#include "model/dummy.h"
+#include "model/model.h"
+
+namespace hadal {
+
+struct Engine::Impl {
+  ModelInfo info;
+  EngineOptions options;
+  ThreadPool threads;
+  Kernels kernels;
+  Context context{threads, kernels};
+  std::unique_ptr<TensorSource> source;
+  std::unique_ptr<Model> model;
+  CacheLayout layout;
+  std::unique_ptr<CachePool> pool;
+  std::unique_ptr<StepBuilder> builder;
+  int open_sessions = 0;
+
+  explicit Impl(const EngineOptions& o)
+      : options(o), threads(o.threads), kernels(choose_kernels(detect_device(), o.without)) {}
+
+  Status load(const Config& config, const std::string& path);
+  Status check(std::span<const StepInput> inputs) const;
+};
+
+struct Session::Impl {
+  Engine::Impl& engine;
+  Sequence sequence;
+
+  explicit Impl(Engine::Impl& e) : engine(e), sequence(*e.pool) { ++engine.open_sessions; }
+  ~Impl() { --engine.open_sessions; }
+};
+
+namespace {
+
+Numerics numerics_of(NumericsMode mode) {
+  return mode == NumericsMode::kExact ? Numerics::exact() : Numerics::release();
+}
+
+Status check_options(const EngineOptions& o, const Config& config) {
+  if (o.max_step_tokens < 1)
+    return Error{fmt::format("a step of {} tokens: give at least 1", o.max_step_tokens)};
+  if (o.max_sessions < 1) return Error{fmt::format("{} sessions: give at least 1", o.max_sessions)};
+  if (o.max_context < 0 || o.max_context > config.max_context)
+    return Error{fmt::format("a context of {} tokens: this model was made for 1 to {}",
+                             o.max_context, config.max_context)};
+  return {};
+}
+
+// Sum of the stored bytes, and where they are.
+int64_t weight_bytes(const TensorSource& source) {
+  int64_t n = 0;
+  for (const auto& name : source.names())
+    if (auto t = source.find(name)) n += t->bytes();
+  return n;
+}
+
+}  // namespace
+
+Status Engine::Impl::load(const Config& config, const std::string& path) {
+  HADAL_TRY_STATUS(check_options(options, config));
+  ModelLimits limits;
+  limits.max_context = options.max_context ? options.max_context : config.max_context;
+  limits.max_rows = std::min(options.max_step_tokens, limits.max_context * options.max_sessions);
+  limits.max_logit_rows = limits.max_rows;
+  Numerics numerics = numerics_of(options.numerics);
+  HADAL_TRY(model, make_model(config, *source, numerics, limits));
+  layout = make_cache_layout(config, numerics);
+  std::vector<int64_t> pages;
+  for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
+    pages.push_back(options.max_sessions * layout.pages_for(g, limits.max_context));
+  pool = std::make_unique<CachePool>(layout, options.max_sessions, pages);
+  builder = std::make_unique<StepBuilder>(layout, limits.max_rows, options.max_sessions,
+                                          limits.max_context);
+  info.model_type = config.model_type;
+  info.path = path;
+  info.vocab = config.vocab;
+  info.max_context = limits.max_context;
+  info.max_step_tokens = limits.max_rows;
+  info.weight_bytes = weight_bytes(*source);
+  info.step_weight_bytes = model->step_weight_bytes();
+  info.bos_id = config.bos_id;
+  info.eos_ids = config.eos_ids;
+  return {};
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+const ModelInfo& Engine::info() const { return impl_->info; }
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
+                                             const EngineOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  std::string config_path = path + "/config.json";
+  HADAL_TRY(std::string text, read_file(config_path));
+  HADAL_TRY(Config config, parse_config(text, config_path));
+  HADAL_TRY(auto checkpoint, Checkpoint::open(path));
+  const Checkpoint& files = *checkpoint;
+  impl->source = std::move(checkpoint);
+  HADAL_TRY_STATUS(impl->load(config, path));
+  HADAL_TRY_STATUS(files.preload(options.progress));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Result<std::unique_ptr<Engine>> Engine::open_dummy(const std::string& config_path,
+                                                   const EngineOptions& options) {
+  constexpr uint64_t kSeed = 1;
+  auto impl = std::make_unique<Impl>(options);
+  HADAL_TRY(std::string text, read_file(config_path));
+  HADAL_TRY(Config config, parse_config(text, config_path));
+  HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
+  HADAL_TRY_STATUS(impl->load(config, "dummy"));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Result<std::unique_ptr<Session>> Engine::open_session() {
+  if (impl_->open_sessions >= impl_->options.max_sessions)
+    return Error{fmt::format("all {} sessions are open: close one, or open the engine for more",
+                             impl_->options.max_sessions)};
+  return std::make_unique<Session>(std::make_unique<Session::Impl>(*impl_));
+}
+
+Status Engine::Impl::check(std::span<const StepInput> inputs) const {
+  int64_t rows = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const StepInput& in = inputs[i];
+    HADAL_CHECK(in.session && &in.session->impl().engine == this, "a session of this engine");
+    for (size_t j = 0; j < i; ++j)
+      HADAL_CHECK(inputs[j].session != in.session, "a session once per step");
+    auto n = static_cast<int64_t>(in.ids.size());
+    int64_t held = in.session->length();
+    rows += n;
+    if (n == 0) return Error{"a step needs at least one token of each of its sessions"};
+    if (held + n > info.max_context)
+      return Error{fmt::format("{} tokens after {} do not fit the context of {}", n, held,
+                               info.max_context)};
+    for (int32_t id : in.ids)
+      if (id < 0 || id >= info.vocab)
+        return Error{fmt::format("token id {} is not in the vocabulary of {}", id, info.vocab)};
+  }
+  if (rows > info.max_step_tokens)
+    return Error{fmt::format("a step of {} tokens: this engine takes at most {} at once", rows,
+                             info.max_step_tokens)};
+  return {};
+}
+
+Status Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits) {
+  HADAL_TRY_STATUS(impl_->check(inputs));
+  for (const StepInput& in : inputs)
+    HADAL_CHECK(in.session->impl().sequence.reserve(static_cast<int64_t>(in.ids.size())),
+                "the pool holds max_context tokens for each session");
+  impl_->builder->clear();
+  for (const StepInput& in : inputs) {
+    int64_t wanted = in.logits == StepInput::Logits::kAll    ? static_cast<int64_t>(in.ids.size())
+                     : in.logits == StepInput::Logits::kLast ? 1
+                                                             : 0;
+    impl_->builder->add(in.session->impl().sequence, in.ids, wanted);
+  }
+  Step step = impl_->builder->step(impl_->pool->layers());
+  logits.resize(static_cast<size_t>(step.logit_count * impl_->info.vocab));
+  impl_->model->forward(impl_->context, step,
+                        {logits.data(), DType::kF32, {step.logit_count, impl_->info.vocab}});
+  for (const StepInput& in : inputs)
+    in.session->impl().sequence.advance(static_cast<int64_t>(in.ids.size()));
+  return {};
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+int64_t Session::length() const { return impl_->sequence.length(); }
+
+Status Session::rewind(int64_t length) {
+  int64_t held = impl_->sequence.length();
+  if (length < 0 || length > held)
+    return Error{fmt::format("rewind to {} of {} tokens: give 0 to {}", length, held, held)};
+  if (!impl_->sequence.can_rewind(length))
+    return Error{
+        fmt::format("rewind from {} to {} tokens: the caches can take back the last {} "
+                    "tokens, or all of them",
+                    held, length, kMaxRewind)};
+  impl_->sequence.rewind(length);
+  return {};
+}
+
+}  // namespace hadal

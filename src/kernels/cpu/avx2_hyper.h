@@ -1,0 +1,11 @@
+// hyper_pre for AVX2 with FMA. See hyper_flow.h.
+#pragma once
+
+#include "kernels/hyper.h"
+
+namespace hadal {
+
+void avx2_hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
+                    const Tensor& y, const Tensor& post, const Tensor& comb);
+
+}  // namespace hadal

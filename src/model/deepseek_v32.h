@@ -1,0 +1,62 @@
+// DeepSeek V3, R1, V3.1 (no indexer) and V3.2: the paper's forward pass over the ops of kernels/.
+// Read deepseek_v32.cpp first.
+#pragma once
+
+#include "base/buffer.h"
+#include "model/indexer.h"
+#include "model/model.h"
+#include "model/moe.h"
+
+namespace hadal {
+
+// Every activation buffer of a step; all but residual and delta are overwritten by each layer.
+struct V32Scratch {
+  Tensor residual;   // [T, C]
+  Tensor delta;      // [T, C] a sub-layer's output, not yet added
+  Tensor x;          // [T, C] a sub-layer's normed input
+  Tensor qr;         // [T, q_rank]
+  Tensor q;          // [T, H, nope + R]
+  Tensor q_latent;   // [T, H, L + R] absorbed query
+  Tensor kv;         // [T, L + R] latent c | k_pe
+  Tensor attended;   // [T, H, L]
+  Tensor values;     // [T, H, v]
+  Tensor index_key;  // [T, 1, Di]
+  Tensor angles;     // [T, R/2, 2] f32
+  Tensor head;       // [n, C]
+  Operand input, latent, output;
+  IndexerScratch indexer;
+  MoeScratch moe;
+
+  V32Scratch(Arena& arena, const Config& c, const Numerics& n, const ModelLimits& limits);
+};
+
+class DeepseekV32 final : public Model {
+ public:
+  DeepseekV32(const Config& config, V32Weights weights, const Numerics& numerics,
+              const ModelLimits& limits);
+
+  void forward(Context& ctx, const Step& step, const Tensor& logits) override;
+  int64_t step_weight_bytes() const override;
+  int64_t scratch_bytes() const override { return arena_.bytes(); }
+  void poison_scratch() override { arena_.poison(); }
+
+ private:
+  // s.delta = attention of s.x in layer l (attention_mla.cpp).
+  void attention(Context& ctx, const Step& step, int64_t l);
+  // Stores the rows' index keys and returns the positions each row attends to; empty = all
+  // (attention_mla.cpp).
+  Tensor select_positions(Context& ctx, const Step& step, int64_t l, const Activation& input,
+                          const Activation& latent);
+
+  Config config_;
+  V32Weights w_;
+  Numerics numerics_;
+  float softmax_scale_;
+  std::vector<float> freqs_;
+  Arena arena_;
+  V32Scratch s_;
+  Indexer indexer_;
+  Moe moe_;
+};
+
+}  // namespace hadal

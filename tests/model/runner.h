@@ -1,0 +1,98 @@
+// Runs a model on chosen cuts of token sequences: what the model tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/sequence.h"
+#include "engine/step_builder.h"
+#include "kernels/dispatch/kernels.h"
+#include "model/model.h"
+
+namespace hadal {
+
+class Runner {
+ public:
+  Runner(const Config& config, const TensorSource& source, const Numerics& numerics,
+         int64_t max_context, int64_t max_sequences = 4, std::vector<std::string> without = {},
+         int threads = 2)
+      : config_(config),
+        threads_(threads),
+        kernels_(choose_kernels(detect_device(), without)),
+        layout_(make_cache_layout(config, numerics)) {
+    ModelLimits limits;
+    limits.max_rows = limits.max_logit_rows = max_context * max_sequences;
+    limits.max_context = max_context;
+    auto made = make_model(config, source, numerics, limits);
+    if (!made.ok()) {
+      ADD_FAILURE() << made.error().message;
+      std::abort();
+    }
+    model_ = std::move(made).value();
+    std::vector<int64_t> pages;
+    for (int g = 0; g < static_cast<int>(layout_.groups.size()); ++g)
+      pages.push_back(max_sequences * layout_.pages_for(g, max_context));
+    pool_ = std::make_unique<CachePool>(layout_, max_sequences, pages);
+    builder_ = std::make_unique<StepBuilder>(layout_, limits.max_rows, max_sequences, max_context);
+    // Nothing may be read before it is written.
+    model_->poison_scratch();
+    pool_->poison();
+  }
+
+  struct Part {
+    Sequence* sequence;
+    std::span<const int32_t> ids;
+  };
+
+  // One step over the parts; returns the logits of every row, [rows, V].
+  std::vector<float> step(const std::vector<Part>& parts) {
+    builder_->clear();
+    for (const Part& p : parts) {
+      EXPECT_TRUE(p.sequence->reserve(static_cast<int64_t>(p.ids.size())));
+      builder_->add(*p.sequence, p.ids, static_cast<int64_t>(p.ids.size()));
+    }
+    Step step = builder_->step(pool_->layers());
+    std::vector<float> logits(static_cast<size_t>(step.logit_count * config_.vocab));
+    Context ctx{threads_, kernels_};
+    model_->forward(ctx, step, {logits.data(), DType::kF32, {step.logit_count, config_.vocab}});
+    for (const Part& p : parts) p.sequence->advance(static_cast<int64_t>(p.ids.size()));
+    return logits;
+  }
+
+  // All of `ids` in chunks of `chunk`; logits [T, V].
+  std::vector<float> run(Sequence& sequence, std::span<const int32_t> ids, size_t chunk) {
+    std::vector<float> all;
+    for (size_t i = 0; i < ids.size(); i += chunk) {
+      auto part = step({{&sequence, ids.subspan(i, std::min(chunk, ids.size() - i))}});
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  CachePool& pool() { return *pool_; }
+  Model& model() { return *model_; }
+  const Config& config() const { return config_; }
+
+ private:
+  Config config_;
+  ThreadPool threads_;
+  Kernels kernels_;
+  CacheLayout layout_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<CachePool> pool_;
+  std::unique_ptr<StepBuilder> builder_;
+};
+
+inline int32_t argmax(const float* row, int64_t n) {
+  int32_t best = 0;
+  for (int64_t i = 1; i < n; ++i)
+    if (row[i] > row[best]) best = static_cast<int32_t>(i);
+  return best;
+}
+
+}  // namespace hadal
