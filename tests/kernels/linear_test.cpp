@@ -32,7 +32,7 @@ const Family kFamilies[] = {
     {"avx512", &Device::avx512, avx512_linear, avx512_grouped_linear, avx512_batched_linear,
      avx512_batched_linear_transposed},
     {"amx", &Device::amx, amx_linear, amx_grouped_linear, amx_batched_linear,
-     avx512_batched_linear_transposed},
+     amx_batched_linear_transposed},
 };
 
 enum class Scales { kPow2, kAny };

@@ -4,13 +4,13 @@
 // stay in tiles; else each 128-column block is summed in tiles, scaled and added in fp32. Which of
 // the two a row of x takes depends on its own scales (and on W), never on its neighbours'.
 // Products that need floats (f32 x or W, f16 W) go to the AVX-512 kernels.
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/avx512_activations.h"
 #include "kernels/cpu/tuned_linear.h"
 
 namespace hadal {
 namespace {
 
-constexpr int64_t kTile = 1024;                    // bytes: 16 rows of 32 bf16, or of 16 floats
 constexpr int64_t kPanelRows = 64;                 // rows of W decoded at a time
 constexpr int64_t kBlockRows = 256;                // rows of W whose sums stay in L2
 constexpr int64_t kPanelChunks = 2;                // of 128 columns: with x, the panel fits in L1
@@ -33,19 +33,9 @@ struct Batch {
   const float* scale(int64_t t) const { return scales + t * chunks * 16; }
 };
 
-bool power_of_two(float f) { return (std::bit_cast<uint32_t>(f) & 0x7fffffu) == 0 && f > 0; }
-
-bool foldable(const Weight& w) {
-  if (!w.fp8() || w.scale.dtype == DType::kF8E8M0) return true;
-  for (int64_t i = w.row0 / kFp8Block; i <= (w.row0 + w.n() - 1) / kFp8Block; ++i)
-    for (int64_t j = 0; j < w.scale.shape[1]; ++j)
-      if (!power_of_two(*w.scale.at<const float>(i, j))) return false;
-  return true;
-}
-
 bool foldable_row(const Product& p, int64_t r) {
   const float* s = p.x_scale(r);
-  return !s || std::all_of(s, s + (p.k + kChunk - 1) / kChunk, power_of_two);
+  return !s || std::all_of(s, s + (p.k + kChunk - 1) / kChunk, is_power_of_two);
 }
 
 // The segments' rows as batches; memory of the calling thread.
@@ -61,7 +51,7 @@ std::span<Batch> make_batches(const Product& p) {
   for (int64_t s = 0; s < p.segments(); ++s) {
     Segment segment = p.segment(s);
     if (segment.count == 0) continue;
-    bool fold = foldable(*segment.w);
+    bool fold = power_of_two_scales(*segment.w);
     for (bool flush : {false, true}) {
       Batch b{segment, next, 0, fold, flush, 0, chunks, nullptr, nullptr, tiles};
       for (int32_t i = 0; i < segment.count; ++i)
@@ -128,16 +118,7 @@ struct Piece {
   bool wide;
 };
 
-HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512 ",amx-tile,amx-bf16")
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// g++ does not know that tile instructions touch memory.
-inline void order_memory() { asm volatile("" ::: "memory"); }
+HADAL_TARGET_BEGIN(HADAL_TARGET_AMX)
 
 // Tiles 0..3 += panel tiles (0, 1) x tiles of x (m, m + 1), `steps` of 32 columns.
 inline void multiply_2x2(const char* a, const char* b0, const char* b1, int64_t steps) {
@@ -168,27 +149,6 @@ inline void multiply_4x1(const char* a, const char* b, int64_t steps) {
     _tile_loadd(5, a + 3 * kNext, 64);
     _tile_dpbf16ps(3, 5, 6);
   }
-}
-
-inline void zero_tiles() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-inline void load_tiles(const float* c) {
-  _tile_loadd(0, c, 64);
-  _tile_loadd(1, c + 256, 64);
-  _tile_loadd(2, c + 512, 64);
-  _tile_loadd(3, c + 768, 64);
-}
-
-inline void store_tiles(float* c) {
-  _tile_stored(0, c, 64);
-  _tile_stored(1, c + 256, 64);
-  _tile_stored(2, c + 512, 64);
-  _tile_stored(3, c + 768, 64);
 }
 
 // sums += partial * (scale of x * scale of w): a tile of 16 rows of W by 16 rows of x.
@@ -529,8 +489,7 @@ void multiply_batch(const Product& p, const Batch& b, int64_t begin, int64_t end
   int64_t step = tiles * b.chunks * 4 * kTile <= (512 << 10) ? kPanelRows : kBlockRows;
   ws.sums = static_cast<float*>(sum_memory.grow((step / 16 * tiles + 4) * kTile));
   Source source(*b.segment.w, begin, end, scale_memory);
-  TileConfig config;
-  _tile_loadconfig(&config);
+  configure_tiles();
   if (b.tiles == 1) {
     Stream<Source, kFold, false> stream(p, b, source, ws);
     for (int64_t n = begin; n < end; n += 64) stream.run(n, std::min(end, n + 64));

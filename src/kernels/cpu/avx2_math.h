@@ -7,8 +7,6 @@
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/target.h"
 
-#define HADAL_TARGET_AVX2 "avx2,fma"
-
 HADAL_TARGET_BEGIN(HADAL_TARGET_AVX2)
 
 namespace hadal {

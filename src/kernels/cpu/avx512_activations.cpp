@@ -11,10 +11,11 @@ constexpr int word_column(Order order, int j, int i) {
   return 64 * (j / 2) + 16 * (i / 8) + 8 * (j % 2) + i % 8;
 }
 
-// Of a chunk as 8 x 16 floats: the column of each, and where each column lies.
+// Of a chunk as 8 x 16 floats: the column of each, and where each column lies, alone or in pairs.
 struct FloatOrder {
   alignas(64) int32_t column[kChunk];
   alignas(64) int32_t position[kChunk];
+  alignas(64) int32_t pair_position[kChunk];
 };
 
 constexpr FloatOrder float_order(Order order, bool words) {
@@ -22,6 +23,8 @@ constexpr FloatOrder float_order(Order order, bool words) {
   for (int i = 0; i < kChunk; ++i) {
     out.column[i] = words ? word_column(order, i / 32, i % 16 * 2 + i / 16 % 2) : i;
     out.position[out.column[i]] = i;
+    int j = i / 32, word = i % 32, lane = word / 8, high = word % 8 / 4;
+    out.pair_position[word_column(order, j, word)] = 16 * (2 * j + high) + 4 * lane + word % 4;
   }
   return out;
 }
@@ -182,7 +185,27 @@ HADAL_TARGET_END
 
 }  // namespace
 
+HADAL_TARGET_BEGIN(HADAL_TARGET_AVX512)
+
+void write_in_order(const float* sums, const int32_t* positions, const Tensor& y, int64_t m,
+                    int64_t first, int64_t last) {
+  for (int64_t column = first; column < last; column += 16) {
+    int64_t at = column - first;
+    auto exists = static_cast<__mmask16>(first_bytes(last - column));
+    __m512i index = _mm512_load_si512(positions + at % kChunk);
+    __m512 v = _mm512_i32gather_ps(index, sums + at / kChunk * kChunk, 4);
+    if (y.dtype == DType::kF32)
+      _mm512_mask_storeu_ps(y.at<float>(m, column), exists, v);
+    else
+      _mm256_mask_storeu_epi16(y.at<BF16>(m, column), exists, round_to_bf16(v));
+  }
+}
+
+HADAL_TARGET_END
+
 const int32_t* float_positions(DType weight) { return float_order_of(weight).position; }
+
+const int32_t* pair_positions(DType weight) { return float_order_of(weight).pair_position; }
 
 Order order_of(DType weight) {
   if (weight == DType::kF8E4M3) return Order::kFp8;

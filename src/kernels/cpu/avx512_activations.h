@@ -1,5 +1,5 @@
 // x of one call, brought once into the lane order of W's format (avx512_weights.h), so that every
-// row of W is multiplied without shuffles.
+// row of W is multiplied without shuffles; and y out of it, where columns of W are columns of y.
 #pragma once
 
 #include "kernels/cpu/avx512_weights.h"
@@ -28,6 +28,15 @@ Order order_of(DType weight);
 
 // Where each of the 128 columns of a chunk of W in this format lies among its 8 x 16 floats.
 const int32_t* float_positions(DType weight);
+
+// The same where words of two rows of W are interleaved by unpacklo and unpackhi: vector 2 j has
+// words 0..3 of each lane of vector j in both rows, 2 j + 1 words 4..7.
+const int32_t* pair_positions(DType weight);
+
+// y[m, first .. last) from `sums`, which has `first`, a multiple of kChunk, at its start and each
+// chunk in the order that `positions` says.
+void write_in_order(const float* sums, const int32_t* positions, const Tensor& y, int64_t m,
+                    int64_t first, int64_t last);
 
 PreparedRows prepare_rows(ThreadPool& threads, const Product& p);
 

@@ -102,22 +102,6 @@ void add_block(const Source& source, const Part& p, int64_t c, int64_t begin, in
                std::min<int64_t>(kGroup, count - m));
 }
 
-// Row m of y, columns of chunks [c0, c1), from sums in lane order.
-void write_row(const Part& p, int64_t m, const float* sums) {
-  const int32_t* positions = float_positions(p.w->data.dtype);
-  int64_t first = p.c0 * kChunk, last = std::min(p.c1 * kChunk, p.w->k());
-  for (int64_t column = first; column < last; column += 16) {
-    int64_t at = column - first, left = last - column;
-    __mmask16 exists = static_cast<__mmask16>(left >= 16 ? 0xffff : (1 << left) - 1);
-    __m512i index = _mm512_load_si512(positions + at % kChunk);
-    __m512 v = _mm512_i32gather_ps(index, sums + at / kChunk * kChunk, 4);
-    if (p.y.dtype == DType::kF32)
-      _mm512_mask_storeu_ps(p.y.at<float>(m, column), exists, v);
-    else
-      _mm256_mask_storeu_epi16(p.y.at<BF16>(m, column), exists, round_to_bf16(v));
-  }
-}
-
 template <class Source>
 void multiply_part(const Part& p) {
   thread_local Scratch scale_memory, sum_memory, x_memory;
@@ -134,7 +118,9 @@ void multiply_part(const Part& p) {
       for (int64_t c = p.c0; c < p.c1; ++c)
         add_block(source, p, c, begin, std::min(n, begin + kBlockRows), x,
                   sums + (c - p.c0) * kChunk, pitch, count);
-    for (int64_t m = 0; m < count; ++m) write_row(p, m0 + m, sums + m * pitch);
+    for (int64_t m = 0; m < count; ++m)
+      write_in_order(sums + m * pitch, float_positions(p.w->data.dtype), p.y, m0 + m, p.c0 * kChunk,
+                     std::min(p.c1 * kChunk, p.w->k()));
   }
 }
 
@@ -155,14 +141,6 @@ PartFn* part_kernel(DType weight) {
     default:
       return multiply_part<Fp4Source>;
   }
-}
-
-Tensor group_of(const Tensor& t, int64_t g) {
-  Tensor cut = t.slice(1, g, g + 1);
-  cut.rank = 2;
-  cut.shape = {t.shape[0], t.shape[2]};
-  cut.stride = {t.stride[0], t.stride[2]};
-  return cut;
 }
 
 }  // namespace

@@ -59,4 +59,20 @@ const float* expand_fp8_scales(const Weight& w, int64_t begin, int64_t end, Scra
   return out;
 }
 
+bool power_of_two_scales(const Weight& w) {
+  if (!w.fp8() || w.scale.dtype == DType::kF8E8M0) return true;
+  for (int64_t i = w.row0 / kFp8Block; i <= (w.row0 + w.n() - 1) / kFp8Block; ++i)
+    for (int64_t j = 0; j < w.scale.shape[1]; ++j)
+      if (!is_power_of_two(*w.scale.at<const float>(i, j))) return false;
+  return true;
+}
+
+Tensor group_of(const Tensor& t, int64_t g) {
+  Tensor cut = t.slice(1, g, g + 1);
+  cut.rank = 2;
+  cut.shape = {t.shape[0], t.shape[2]};
+  cut.stride = {t.stride[0], t.stride[2]};
+  return cut;
+}
+
 }  // namespace hadal

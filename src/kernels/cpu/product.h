@@ -46,6 +46,16 @@ Product product_of(const Tensor& x, std::span<const Weight> w, const Tensor& y);
 // FP8 scales of rows [begin, end) of w as fp32, [row blocks, column blocks], in `scratch`.
 const float* expand_fp8_scales(const Weight& w, int64_t begin, int64_t end, Scratch& scratch);
 
+inline bool is_power_of_two(float f) {
+  return (std::bit_cast<uint32_t>(f) & 0x7fffffu) == 0 && f > 0;
+}
+
+// Whether every scale of w is a power of two, so that values times scale are exact in bf16.
+bool power_of_two_scales(const Weight& w);
+
+// [M, C] of group g out of [M, G, C].
+Tensor group_of(const Tensor& t, int64_t g);
+
 // Calls fn(segment, begin, end, thread) on the rows of W that a thread is to do: the rows of all
 // segments that have any rows of y are laid end to end and cut evenly, at multiples of `grain`.
 template <class F>

@@ -26,5 +26,6 @@ BatchedLinearFn avx512_batched_linear_transposed;
 LinearFn amx_linear;
 GroupedLinearFn amx_grouped_linear;
 BatchedLinearFn amx_batched_linear;
+BatchedLinearFn amx_batched_linear_transposed;
 
 }  // namespace hadal

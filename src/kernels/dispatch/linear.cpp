@@ -43,6 +43,7 @@ constexpr Candidate<BatchedLinearFn> kBatched[] = {
     {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
     {"ref_batched_linear", always, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
+    {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
     {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
     {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
     {"ref_batched_linear_transposed", always, ref_batched_linear_transposed}};
