@@ -302,6 +302,58 @@ TEST_P(LinearTest, LinearRowDependsOnNothingElse) {
   });
 }
 
+// Row n of W is 0 but for one code, x is all ones: y must be exactly the value of the code.
+TEST_P(LinearTest, EveryCodeHasItsValue) {
+  constexpr int64_t kColumns = 256;
+  struct Case {
+    DType dtype, scale;
+    int64_t codes, rows;
+  };
+  const Case cases[] = {{DType::kF8E4M3, DType::kF8E8M0, 256, 256},
+                        {DType::kF8E4M3, DType::kF32, 256, 256},
+                        {DType::kF16, DType::kF32, 65536, 65536},
+                        {DType::kI8, DType::kF8E8M0, 16, 16 * 231}};
+  for (const Case& c : cases)
+    for (int64_t m : {1, 4, 40}) {
+      if (c.dtype == DType::kF16 && m > 1) continue;
+      SCOPED_TRACE(testing::Message() << dtype_name(c.dtype) << ", M " << m);
+      bool fp4 = c.dtype == DType::kI8;
+      int64_t width = fp4 ? kColumns / 2 : kColumns;
+      std::vector<uint8_t> data(c.rows * width * dtype_size(c.dtype)), e8m0(c.rows * 8);
+      std::vector<float> scales(16, 0.75f), ones(kColumns, 1.0f);
+      Weight w;
+      w.data = Tensor(data.data(), c.dtype, {c.rows, width});
+      // FP4: every scale from 2^-115 to 2^115.
+      for (int64_t i = 0; i < c.rows * 8; ++i)
+        e8m0[i] = static_cast<uint8_t>(fp4 ? 12 + i / 8 / 16 : 124);
+      if (c.scale == DType::kF32)
+        w.scale = Tensor(scales.data(), c.scale, {2, 2});
+      else
+        w.scale = Tensor(e8m0.data(), c.scale, {fp4 ? c.rows : 2, fp4 ? 8 : 2});
+      for (int64_t n = 0; n < c.rows; ++n) {
+        int64_t code = n % c.codes, column = n * 37 % kColumns;
+        if (fp4)
+          *w.data.at<uint8_t>(n, column / 2) = static_cast<uint8_t>(code << 4 * (column % 2));
+        else if (c.dtype == DType::kF16)
+          *w.data.at<uint16_t>(n, column) = static_cast<uint16_t>(code);
+        else
+          *w.data.at<uint8_t>(n, column) = static_cast<uint8_t>(code);
+      }
+      std::vector<BF16> x(m * kColumns, f32_to_bf16(1.0f));
+      std::vector<float> y(m * c.rows);
+      GetParam().linear(ctx_, {Tensor(x.data(), DType::kBF16, {m, kColumns}), {}}, w,
+                        Tensor(y.data(), DType::kF32, {m, c.rows}));
+      for (int64_t i = 0; i < m * c.rows; ++i) {
+        int64_t n = i % c.rows;
+        float want = weight_value(w, n, n * 37 % kColumns);
+        if (std::isnan(want))
+          ASSERT_TRUE(std::isnan(y[i])) << "row " << n;
+        else
+          ASSERT_EQ(y[i], want) << "row " << n;
+      }
+    }
+}
+
 // Rows per expert: none at the ends, one expert with most of the rows, or with all of them.
 const std::vector<int> kRowsPerExpert[] = {
     {0, 3, 0, 41, 1, 0}, {1, 1, 1, 1, 1, 1}, {0, 0, 20, 0}, {2, 17, 130}, {1}};

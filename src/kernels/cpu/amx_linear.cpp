@@ -186,7 +186,7 @@ const float* add_folded(const Workspace& ws, const Batch& b, const Block& block,
   multiply(ws, b, piece, block.m0 + piece.m, at.c, 0, 4 * at.chunks);
   float* out = at.last ? ws.partial : sums;
   store_tiles(out);
-  order_memory();
+  before_tile_loads();
   return out;
 }
 
@@ -197,14 +197,14 @@ const float* add_flushed(const Workspace& ws, const Batch& b, const Block& block
     zero_tiles();
     multiply(ws, b, piece, block.m0 + piece.m, at.c, i, 4);
     store_tiles(ws.partial);
-    order_memory();
+    before_tile_loads();
     for (int j = 0; j < 4; ++j) {
       int64_t n = piece.n + (piece.wide ? j / 2 : j), m = piece.m + (piece.wide ? j % 2 : 0);
       __m512 x_scales = _mm512_loadu_ps(b.scale(block.m0 + m) + (at.c + i) * 16);
       add_scaled(ws.partial + 256 * j, ws.row_scales + i * kPanelRows + n * 16, x_scales,
                  at.c + i == 0, sums + 256 * j);
     }
-    order_memory();
+    before_tile_loads();
   }
   return sums;
 }
@@ -326,7 +326,7 @@ class Stream {
       for (int64_t n = 0; n < kRows; ++n) decode(0, n);
     else
       decode_tail(0);
-    order_memory();
+    before_tile_loads();
     zero_tiles();
     for (int64_t c = 0; c < b_.chunks; ++c) {
       if (c + 1 < full) {
@@ -335,11 +335,11 @@ class Stream {
         if (c + 1 < b_.chunks) decode_tail(c + 1);
         multiply<false>(c);
       }
-      order_memory();
+      before_tile_loads();
       if (b_.flush) flush(c);
     }
     if (!b_.flush) store_tiles(ws_.partial);
-    order_memory();
+    before_tile_loads();
     write(begin, end);
   }
 
@@ -422,7 +422,7 @@ class Stream {
   void flush(int64_t c) {
     store_tiles(ws_.partial);
     zero_tiles();
-    order_memory();
+    before_tile_loads();
     for (int j = 0; j < 4; ++j) {
       int64_t n = kWide ? j / 2 : j, m = kWide ? j % 2 : 0;
       add_scaled(ws_.partial + 256 * j, &scale(c, n * 16), _mm512_loadu_ps(b_.scale(m) + c * 16),
@@ -463,7 +463,7 @@ void multiply_block(const Product& p, const Batch& b, Source& source, const Work
     for (int64_t n = block.begin; n < block.end; n += kPanelRows) {
       PanelAt at{n, c, chunks, c + chunks == b.chunks};
       decode_panel<kFold>(source, rows + (n - block.begin), ws, at, p.k);
-      order_memory();
+      before_tile_loads();
       for (int64_t half = 0; half < 4 && n + half * 16 < block.end; half += 2)
         for (int64_t m = 0; m < pairs; ++m, sums += 1024)
           add_piece(p, ws, b, block, at, {half, 2 * m, true}, sums);
@@ -489,7 +489,7 @@ void multiply_batch(const Product& p, const Batch& b, int64_t begin, int64_t end
   int64_t step = tiles * b.chunks * 4 * kTile <= (512 << 10) ? kPanelRows : kBlockRows;
   ws.sums = static_cast<float*>(sum_memory.grow((step / 16 * tiles + 4) * kTile));
   Source source(*b.segment.w, begin, end, scale_memory);
-  configure_tiles();
+  TileScope tiles_ready;
   if (b.tiles == 1) {
     Stream<Source, kFold, false> stream(p, b, source, ws);
     for (int64_t n = begin; n < end; n += 64) stream.run(n, std::min(end, n + 64));
@@ -502,7 +502,6 @@ void multiply_batch(const Product& p, const Batch& b, int64_t begin, int64_t end
         multiply_block<kFold>(p, b, source, ws,
                               {n, std::min(end, n + step), m, std::min(kMaxTiles, b.tiles - m)});
   }
-  _tile_release();
 }
 
 HADAL_TARGET_END

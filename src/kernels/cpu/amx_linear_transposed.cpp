@@ -131,9 +131,9 @@ void multiply_chunk(const Workspace& ws, std::span<const Step> steps, int64_t ti
         multiply_steps(ws.x + m * count * kTile, ws.x + (m + 1) * count * kTile, ws.w + t * kTile,
                        begin, end);
         store_tiles(ws.partial);
-        order_memory();
+        before_tile_loads();
         add_partial(ws.partial, scale(steps[begin].begin), begin == 0, sums, sums + 16 * kChunk);
-        order_memory();
+        before_tile_loads();
       }
     }
 }
@@ -150,13 +150,13 @@ void multiply_part(const Part& p) {
   ws.w = static_cast<char*>(w_memory.grow(count * 8 * kTile));
   ws.partial = static_cast<float*>(sum_memory.grow((4 + kTokenTiles * 8) * kTile));
   ws.sums = ws.partial + 4 * 256;
-  configure_tiles();
+  TileScope tiles_ready;
   for (int64_t m0 = 0; m0 < rows; m0 += kTokenTiles * 16) {
     int64_t left = std::min(kTokenTiles * 16, rows - m0), tiles = (left + 31) / 32 * 2;
     pack_x(p, steps, m0, tiles, ws.x);
     for (int64_t c = p.c0; c < p.c1; ++c) {
       decode_chunk<kFold>(source, steps, c, k, ws.w);
-      order_memory();
+      before_tile_loads();
       multiply_chunk(ws, steps, tiles, [&](int64_t n) {
         if constexpr (kFold)
           return 1.0f;
@@ -168,7 +168,6 @@ void multiply_part(const Part& p) {
                        c * kChunk, std::min(k, (c + 1) * kChunk));
     }
   }
-  _tile_release();
 }
 
 HADAL_TARGET_END

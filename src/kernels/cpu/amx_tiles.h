@@ -1,9 +1,9 @@
-// What the AMX kernels share: tiles of 16 rows of 64 bytes, four of which (0..3) hold sums.
+// What the AMX matrix products share: tiles 0..3 hold sums.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/cpu/target.h"
+#include "kernels/cpu/amx_math.h"
 
 namespace hadal {
 
@@ -11,19 +11,6 @@ inline constexpr int64_t kTile = 1024;  // bytes: 16 rows of 32 bf16, or of 16 f
 
 HADAL_TARGET_BEGIN(HADAL_TARGET_AMX)
 namespace {
-
-// All eight tiles whole. Of the calling thread, until it calls _tile_release().
-inline void configure_tiles() {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
-  _tile_loadconfig(&config);
-}
-
-// g++ does not know that tile instructions touch memory.
-inline void order_memory() { asm volatile("" ::: "memory"); }
 
 inline void zero_tiles() {
   _tile_zero(0);

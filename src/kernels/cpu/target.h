@@ -27,4 +27,3 @@
 
 #define HADAL_TARGET_AVX2 "avx2,fma,f16c"
 #define HADAL_TARGET_AVX512 "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,f16c,fma"
-#define HADAL_TARGET_AMX HADAL_TARGET_AVX512 ",amx-tile,amx-bf16"
