@@ -302,6 +302,29 @@ TEST_P(LinearTest, LinearRowDependsOnNothingElse) {
   });
 }
 
+// Kernels may treat rows with power-of-two scales apart; their neighbours must not notice.
+TEST_P(LinearTest, RowsOfMixedScalesStayIndependent) {
+  const Kind weights[] = {kWeightKinds[3], kWeightKinds[6]};
+  for (const Kind& wk : weights) {
+    SCOPED_TRACE(describe(wk));
+    Numbers xn, wn, yn, on;
+    Activation x = make_.activation(xn, {DType::kF8E4M3, Scales::kAny}, 41, 288, 0);
+    for (int64_t m = 0; m < 41; m += 3)
+      for (int64_t b = 0; b < 3; ++b)
+        *x.scale.at<float>(m, b) = std::ldexp(1.0f, -static_cast<int>(b));
+    Weight w = make_.weight(wn, wk, 70, 288);
+    Tensor y = make_.fill(yn.data, DType::kF32, 41, 70, 0);
+    GetParam().linear(ctx_, x, w, y);
+    expect_product(x, nullptr, w, y, 0, 41);
+    for (int64_t i : {0, 1, 20, 39, 40}) {
+      Activation one{x.data.slice(0, i, i + 1), x.scale.slice(0, i, i + 1)};
+      Tensor alone = make_.fill(on.data, DType::kF32, 1, 70, 0);
+      GetParam().linear(ctx_, one, w, alone);
+      expect_same_bits(alone, y.slice(0, i, i + 1));
+    }
+  }
+}
+
 // Row n of W is 0 but for one code, x is all ones: y must be exactly the value of the code.
 TEST_P(LinearTest, EveryCodeHasItsValue) {
   constexpr int64_t kColumns = 256;

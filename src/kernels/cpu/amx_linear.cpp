@@ -539,6 +539,7 @@ void for_each_part(ThreadPool& threads, std::span<const Batch> batches, int64_t 
 
 void multiply(Context& ctx, const Product& p) {
   std::span<Batch> batches = make_batches(p);
+  if (batches.empty()) return;
   pack_batches(ctx.threads, p, batches);
   for_each_part(ctx.threads, batches, p.n, [&](const Batch& b, int64_t begin, int64_t end) {
     batch_kernel(p, b)(p, b, begin, end);
