@@ -33,6 +33,7 @@ Status check_folder(const std::string& model) {
 
 void ModelOptions::declare(Flags& flags) {
   flags.section("Model");
+  flags.option("--device", device, "cpu, cuda, or cuda:N for card N");
   flags.choice("--numerics", numerics, {"release", "exact"},
                "What the released model computes, or fp32 activations without quantisation");
   flags.option("--threads", threads, "Threads (0: one for each core)");
@@ -45,6 +46,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int ses
                                             int64_t step_tokens) {
   EngineOptions engine;
   engine.numerics = options.numerics == "exact" ? NumericsMode::kExact : NumericsMode::kRelease;
+  engine.device = options.device;
   engine.threads = options.threads;
   engine.max_context = options.max_model_len;
   engine.max_sessions = sessions;
@@ -72,11 +74,6 @@ Status check_without(const std::vector<std::string>& without) {
     if (std::ranges::none_of(table, known))
       return Error{
           fmt::format("--without {}: there is no such kernel; hadal kernels lists them", name)};
-    if (name.starts_with("ref_"))
-      return Error{
-          fmt::format("--without {}: a reference kernel must stay, it serves where no "
-                      "other can",
-                      name)};
   }
   return {};
 }

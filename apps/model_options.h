@@ -14,6 +14,7 @@ namespace hadal {
 struct ModelOptions {
   std::string model;  // folder
   std::string dummy;  // config.json: random weights instead of a folder
+  std::string device = "cpu";
   std::string numerics = "release";
   int threads = 0;
   int64_t max_model_len = 0;

@@ -20,6 +20,7 @@ enum class NumericsMode {
 };
 
 struct EngineOptions {
+  std::string device = "cpu";  // or "cuda", "cuda:N"
   NumericsMode numerics = NumericsMode::kRelease;
   int threads = 0;                   // 0 = one for each core this process may use
   int64_t max_context = 0;           // tokens of one session; 0 = what the model was made for
@@ -33,6 +34,7 @@ struct EngineOptions {
 struct ModelInfo {
   std::string model_type;         // "deepseek_v3", "deepseek_v32", "deepseek_v4"
   std::string path;               // folder of the checkpoint, or "dummy"
+  std::string device;             // what runs it: "cpu (avx512_bf16)", "cuda:0 (NVIDIA H200)"
   int64_t vocab = 0;              // V
   int64_t max_context = 0;        // of a session, as opened
   int64_t max_step_tokens = 0;    // of a step, as opened

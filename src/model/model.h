@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/gpu.h"
 #include "base/tensor_source.h"
 #include "kernels/op.h"
 #include "model/config.h"
@@ -44,10 +45,15 @@ class Model {
   LayerObserver observer;
 };
 
-// Binds the weights of `source` (which must outlive the model) and makes the scratch buffers.
-// Errors: those of load_*_weights (model/weights.h).
+// Binds the weights of `source` and makes the scratch buffers: in host memory, where `source` must
+// outlive the model, or on `gpu`, to which the weights are copied. progress(done, total) counts
+// bytes bound or, on a GPU, copied. Errors: those of load_*_weights (model/weights.h), no room.
 Result<std::unique_ptr<Model>> make_model(const Config& config, const TensorSource& source,
                                           const Numerics& numerics, const ModelLimits& limits,
-                                          const Progress& progress = {});
+                                          const Progress& progress = {}, Gpu* gpu = nullptr);
+
+// What make_model() allocates beside the weights.
+int64_t model_scratch_bytes(const Config& config, const Numerics& numerics,
+                            const ModelLimits& limits);
 
 }  // namespace hadal

@@ -49,7 +49,7 @@ void Moe::mlp(Context& ctx, const ExpertWeights& w, const Tensor& x, const Tenso
   Activation in = s.input.of(ctx, x, w.gate);
   linear(ctx, in, w.gate, gate);
   linear(ctx, in, w.up, up);
-  swiglu(ctx, gate, up, limit_, nullptr, nullptr, gate);
+  swiglu(ctx, gate, up, limit_, nullptr, nullptr, nullptr, gate);
   linear(ctx, s.hidden.of(ctx, gate, w.down), w.down, y);
 }
 
@@ -69,13 +69,16 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   route(ctx, logits, ids, router, chosen, weights);
   moe_sort(ctx, chosen, experts, offsets, pair, row);
 
-  int64_t m = offsets[experts];
+  // How many pairs there are stands in offsets[experts], which only the device knows: buffers are
+  // for all of them, and ops leave the rest alone.
+  int64_t m = t * k;
+  const int32_t* used = offsets + experts;
   Tensor gate = s.gate.slice(0, 0, m), up = s.up.slice(0, 0, m), down = s.down.slice(0, 0, m);
   const auto* route_weights = weights.at<const float>();
   Activation in = s.input.of(ctx, x, w.gate[0]);
   grouped_linear(ctx, in, row, offsets, w.gate, gate);
   grouped_linear(ctx, in, row, offsets, w.up, up);
-  swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, gate);
+  swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, used, gate);
   grouped_linear(ctx, s.hidden.of(ctx, gate, w.down[0]), nullptr, offsets, w.down, down);
 
   Tensor shared;
@@ -83,7 +86,7 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
     shared = s.shared.slice(0, 0, t);
     mlp(ctx, w.shared, x, shared, s);
   }
-  moe_combine(ctx, down, pair, m, k, weight_before_down_ ? nullptr : route_weights, shared,
+  moe_combine(ctx, down, pair, used, k, weight_before_down_ ? nullptr : route_weights, shared,
               s.position.at<int32_t>(), y);
 }
 

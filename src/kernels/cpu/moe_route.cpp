@@ -5,8 +5,9 @@
 #include <limits>
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -159,4 +160,4 @@ void moe_sort(Context&, const Tensor& chosen, int64_t experts, int32_t* offsets,
   offsets[0] = 0;
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

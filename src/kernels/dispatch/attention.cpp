@@ -5,38 +5,45 @@
 #include "kernels/cpu/ref_attn_mla.h"
 #include "kernels/cpu/ref_attn_sparse.h"
 #include "kernels/dispatch/candidates.h"
-#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
+
+constexpr int64_t kSplitRows = 64;  // on a GPU, more rows than this fill it without splitting keys
 
 constexpr Candidate<SparseAttentionFn> kSparse[] = {
     {"amx_sparse_attention", needs_amx, amx_sparse_attention},
     {"avx512_sparse_attention", needs_avx512, avx512_sparse_attention},
     {"avx2_sparse_attention", needs_avx2, avx2_sparse_attention},
-    {"ref_sparse_attention", any_device, ref_sparse_attention},
+    {"portable_sparse_attention", needs_gpu, OnStream<&PortableKernels::sparse_attention>::launch},
+    {"ref_sparse_attention", needs_cpu, ref_sparse_attention},
 };
 
 constexpr Candidate<MlaAttentionFn> kMla[] = {
     {"amx_mla_attention", needs_amx, amx_mla_attention},
     {"avx512_mla_attention", needs_avx512, avx512_mla_attention},
     {"avx2_mla_attention", needs_avx2, avx2_mla_attention},
-    {"ref_mla_attention", any_device, ref_mla_attention},
+    {"portable_mla_attention", needs_gpu, OnStream<&PortableKernels::mla_attention>::launch},
+    {"ref_mla_attention", needs_cpu, ref_mla_attention},
 };
 
 }  // namespace
 
 void choose_attention(const Device& device, std::span<const std::string> without, Kernels& k) {
-  k.sparse_attention = choose<SparseAttentionFn>("sparse_attention", kSparse, device, without, k);
-  k.mla_attention = choose<MlaAttentionFn>("mla_attention", kMla, device, without, k);
+  auto* sparse = choose<SparseAttentionFn>("sparse_attention", kSparse, device, without, k);
+  k.sparse_attention = {sparse, sparse};
+  auto* mla = choose<MlaAttentionFn>("mla_attention", kMla, device, without, k);
+  k.mla_attention = {mla, mla};
 }
 
 void sparse_attention(Context& ctx, const Batch& batch, const SparseAttention& a) {
-  ctx.kernels.sparse_attention(ctx, batch, a);
+  const auto& by = ctx.kernels.sparse_attention;
+  (batch.rows <= kSplitRows ? by.few : by.many)(ctx, batch, a);
 }
 
 void mla_attention(Context& ctx, const Batch& batch, const MlaAttention& a) {
-  ctx.kernels.mla_attention(ctx, batch, a);
+  const auto& by = ctx.kernels.mla_attention;
+  (batch.rows <= kSplitRows ? by.few : by.many)(ctx, batch, a);
 }
 
 }  // namespace hadal

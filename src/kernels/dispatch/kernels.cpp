@@ -9,7 +9,7 @@ Kernels choose_kernels(const Device& device, std::span<const std::string> withou
   choose_attention(device, without, k);
   choose_index_score(device, without, k);
   choose_hyper(device, without, k);
-  choose_rows(device, without, k);
+  choose_row_ops(device, without, k);
   return k;
 }
 

@@ -38,7 +38,7 @@ struct HyperTile {
 // X[t, k, c] of all k <- post and comb of the token.
 template <class T>
 KL_DEVICE void hyper_post_column(const HyperArgs<T>& p, int64_t t, int64_t c) {
-  float old[kHyperStreams], in = load(*p.a.at(t, c));
+  float old[kHyperStreams] = {}, in = load(*p.a.at(t, c));
   KL_UNROLL
   for (int j = 0; j < kHyperStreams; ++j)
     if (j < p.streams) old[j] = load(*p.x.at(t, j, c));
