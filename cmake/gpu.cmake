@@ -176,12 +176,13 @@ function(hadal_cuda_library)
   set_target_properties(hadal_cuda_kernels PROPERTIES LINKER_LANGUAGE CXX)
   add_dependencies(hadal_cuda_kernels hadal_cuda_check)
   target_include_directories(hadal_cuda_kernels SYSTEM INTERFACE ${HADAL_CUDA_HEADERS})
-  target_link_libraries(hadal_cuda_kernels INTERFACE hadal_kernels ${HADAL_CUDART} ${CMAKE_DL_LIBS}
-                        rt Threads::Threads)
+  target_link_libraries(hadal_cuda_kernels INTERFACE ${HADAL_CUDART} ${CMAKE_DL_LIBS} rt
+                        Threads::Threads)
 endfunction()
 
 # A test of tests/gpu that names its target (target::op) also becomes the program cuda_<file>_test.
-# It takes its C++ library along, so that it runs on another Linux than this.
+# So that it runs on another Linux than this, it takes the C++ library along and of hadal the files
+# that it uses, without what their libraries name for others.
 function(hadal_cuda_test source)
   file(STRINGS ${source} neutral REGEX "target::" LIMIT_COUNT 1)
   if(NOT neutral OR NOT TARGET hadal_cuda_kernels)
@@ -190,11 +191,12 @@ function(hadal_cuda_test source)
   cmake_path(GET source STEM test)
   set(test cuda_${test})
   add_executable(${test} EXCLUDE_FROM_ALL ${source} ${CMAKE_SOURCE_DIR}/tests/gpu/target_cuda.cpp)
-  target_include_directories(${test} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_include_directories(${test} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${test} PRIVATE HADAL_TEST_CUDA)
-  target_link_libraries(${test} PRIVATE hadal_cuda_kernels GTest::gtest)
-  # The libraries below name others that these programs take nothing from.
-  target_link_options(${test} PRIVATE -Wl,--as-needed -static-libstdc++ -static-libgcc)
+  target_link_libraries(${test} PRIVATE hadal_cuda_kernels $<TARGET_FILE:hadal_kernels>
+                        $<TARGET_FILE:hadal_base> GTest::gtest)
+  add_dependencies(${test} hadal_kernels hadal_base)
+  target_link_options(${test} PRIVATE -static-libstdc++ -static-libgcc)
   add_dependencies(tests_cuda ${test})
 endfunction()
 
