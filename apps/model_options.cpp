@@ -39,6 +39,7 @@ void ModelOptions::declare(Flags& flags) {
   flags.option("--threads", threads, "Threads (0: one for each core)");
   flags.option("--max-model-len", max_model_len,
                "Tokens of prompt and answer together (0: what the model was made for)");
+  flags.flag("--enforce-eager", enforce_eager, "On a GPU: no captured graphs");
   flags.option("--without", without, "Name of a kernel that must not serve (hadal kernels)");
 }
 
@@ -50,6 +51,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int ses
   engine.threads = options.threads;
   engine.max_context = options.max_model_len;
   engine.max_sessions = sessions;
+  engine.capture_decode = !options.enforce_eager;
   engine.without = options.without;
   if (step_tokens > 0) engine.max_step_tokens = step_tokens;
   if (options.threads < 0)

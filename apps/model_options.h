@@ -18,6 +18,7 @@ struct ModelOptions {
   std::string numerics = "release";
   int threads = 0;
   int64_t max_model_len = 0;
+  bool enforce_eager = false;
   std::vector<std::string> without;
 
   void declare(Flags& flags);  // all options but MODEL

@@ -155,7 +155,7 @@ function(hadal_cuda_library)
 -Xcompiler=-fPIC;${codes};-I${CMAKE_SOURCE_DIR}/src;-c;SOURCE;-o;OBJECT" "${portable};${tuned}")
   add_custom_target(hadal_cuda_check DEPENDS ${objects})
   message(STATUS "CUDA: ${HADAL_CUDA_COMPILER}, kernels for ${HADAL_CUDA_ARCHS} are compiled by "
-                 "the target hadal_cuda_check; this version runs CPU kernels only")
+                 "the target hadal_cuda_check")
 
   file(REAL_PATH ${HADAL_CUDA_COMPILER} nvcc)
   cmake_path(GET nvcc PARENT_PATH root)

@@ -26,6 +26,7 @@ struct EngineOptions {
   int64_t max_context = 0;           // tokens of one session; 0 = what the model was made for
   int64_t max_step_tokens = 512;     // tokens of one step over all sessions: the prefill chunk
   int max_sessions = 1;              // sessions that may be open at once
+  bool capture_decode = true;        // on a GPU: decode steps as captured graphs
   std::vector<std::string> without;  // names of kernel candidates that must not serve
   // Called while weights are bound and read: bytes done, bytes in all. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/safetensors.h"
 #include "cache/sequence.h"
-#include "engine/device_step.h"
+#include "engine/gpu_runner.h"
 #include "engine/step_builder.h"
 #include "hadal.h"
 #include "kernels/dispatch/kernels.h"
@@ -29,10 +29,9 @@ struct Engine::Impl {
   CacheLayout layout;
   std::unique_ptr<CachePool> pool;
   std::unique_ptr<StepBuilder> builder;
-  std::unique_ptr<DeviceStep> device_step;
-  Arena arena;  // of the GPU: what the engine itself keeps there
-  Tensor logits;
+  Arena arena;  // of the GPU: the ops' workspace
   Context context;
+  std::unique_ptr<GpuRunner> runner;  // of the GPU
   int open_sessions = 0;
 
   Impl(const EngineOptions& o, OpenedDevice opened)
@@ -49,8 +48,8 @@ struct Engine::Impl {
   Status check_memory(const Config& config, const Numerics& numerics, const ModelLimits& limits,
                       const std::vector<int64_t>& pages) const;
   Status check(std::span<const StepInput> inputs) const;
-  // forward() on the step; the wanted logits, [n, V].
-  void run(const Step& step, std::vector<float>& out);
+  // forward() on what the builder holds; the wanted logits, [n, V].
+  void run(std::vector<float>& logits);
 };
 
 struct Session::Impl {
@@ -99,7 +98,7 @@ Status Engine::Impl::check_memory(const Config& config, const Numerics& numerics
                                   const std::vector<int64_t>& pages) const {
   int64_t weights = weight_bytes(*source), scratch = model_scratch_bytes(config, numerics, limits);
   scratch += limits.max_logit_rows * config.vocab * dtype_size(DType::kF32);
-  int64_t cache = options.max_sessions * layout.slot_bytes();
+  int64_t cache = (options.max_sessions + 1) * layout.slot_bytes();
   for (size_t g = 0; g < pages.size(); ++g)
     cache += pages[g] * layout.page_bytes(static_cast<int>(g));
   int64_t need = weights + scratch + cache, free = gpu->memory_bytes();
@@ -119,20 +118,22 @@ Status Engine::Impl::load(const Config& config, const std::string& path) {
   limits.max_logit_rows = limits.max_rows;
   Numerics numerics = numerics_of(options.numerics);
   layout = make_cache_layout(config, numerics);
+  // On a GPU one more slot and page, for rows that pad a step.
+  int64_t slots = options.max_sessions + (gpu ? 1 : 0);
   std::vector<int64_t> pages;
   for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
-    pages.push_back(options.max_sessions * layout.pages_for(g, limits.max_context));
+    pages.push_back(options.max_sessions * layout.pages_for(g, limits.max_context) +
+                    (gpu ? layout.pages_for(g, 1) : 0));
   if (gpu) HADAL_TRY_STATUS(check_memory(config, numerics, limits, pages));
   HADAL_TRY(model, make_model(config, *source, numerics, limits,
                               gpu ? options.progress : Progress{}, gpu.get()));
-  pool = std::make_unique<CachePool>(layout, options.max_sessions, pages, gpu.get());
+  pool = std::make_unique<CachePool>(layout, slots, pages, gpu.get());
   builder = std::make_unique<StepBuilder>(layout, limits.max_rows, options.max_sessions,
                                           limits.max_context);
-  if (gpu) {
-    device_step = std::make_unique<DeviceStep>(*gpu, layout, limits.max_rows, options.max_sessions,
-                                               limits.max_context);
-    logits = arena.make(DType::kF32, {limits.max_logit_rows, config.vocab});
-  }
+  if (gpu)
+    runner = std::make_unique<GpuRunner>(
+        *gpu, *model, *pool, context, limits, config.vocab,
+        GpuRunner::Options{options.max_sessions, options.capture_decode});
   info.device = device.name;
   info.model_type = config.model_type;
   info.path = path;
@@ -210,17 +211,11 @@ Status Engine::Impl::check(std::span<const StepInput> inputs) const {
   return {};
 }
 
-void Engine::Impl::run(const Step& step, std::vector<float>& out) {
-  Tensor rows(nullptr, DType::kF32, {step.logit_count, info.vocab});
-  out.resize(static_cast<size_t>(rows.size()));
-  if (!gpu) {
-    rows.data = out.data();
-    model->forward(context, step, rows);
-    return;
-  }
-  rows.data = logits.data;
-  model->forward(context, device_step->upload(step), rows);
-  gpu->download(out.data(), rows.data, rows.bytes());
+void Engine::Impl::run(std::vector<float>& logits) {
+  if (runner) return runner->run(*builder, logits);
+  Step step = builder->step(pool->layers());
+  logits.resize(static_cast<size_t>(step.logit_count * info.vocab));
+  model->forward(context, step, {logits.data(), DType::kF32, {step.logit_count, info.vocab}});
 }
 
 Status Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits) {
@@ -235,7 +230,7 @@ Status Engine::step(std::span<const StepInput> inputs, std::vector<float>& logit
                                                              : 0;
     impl_->builder->add(in.session->impl().sequence, in.ids, wanted);
   }
-  impl_->run(impl_->builder->step(impl_->pool->layers()), logits);
+  impl_->run(logits);
   for (const StepInput& in : inputs)
     in.session->impl().sequence.advance(static_cast<int64_t>(in.ids.size()));
   return {};

@@ -86,6 +86,10 @@ V32Scratch::V32Scratch(Arena& arena, const Config& c, const Numerics& n, const M
   }
 }
 
+int DeepseekV32::variant(const Step& step) const {
+  return config_.family == Family::kV32 && indexer_.selects(step.batch);
+}
+
 int64_t DeepseekV32::step_weight_bytes() const {
   int64_t n = w_.head.bytes() + w_.norm.bytes();
   auto expert = [](const ExpertWeights& e) {

@@ -37,6 +37,7 @@ class DeepseekV32 final : public Model {
               const Numerics& numerics, const ModelLimits& limits, Gpu* gpu);
 
   void forward(Context& ctx, const Step& step, const Tensor& logits) override;
+  int variant(const Step& step) const override;
   int64_t step_weight_bytes() const override;
   int64_t scratch_bytes() const override { return arena_.bytes(); }
   void poison_scratch() override { arena_.poison(); }

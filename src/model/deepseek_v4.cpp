@@ -103,6 +103,10 @@ V4Scratch::V4Scratch(Arena& arena, const Config& c, const Numerics& n, const Mod
     indexer = IndexerScratch(arena, c, n, t, limits.max_context / 4);
 }
 
+int DeepseekV4::variant(const Step& step) const {
+  return std::ranges::count(config_.compress_ratios, 4) > 0 && indexer_.selects(step.batch);
+}
+
 int64_t DeepseekV4::step_weight_bytes() const {
   int64_t n = w_.head.bytes() + w_.norm.bytes() + w_.hc_head.fn.bytes();
   auto expert = [](const ExpertWeights& e) {

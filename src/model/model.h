@@ -34,6 +34,10 @@ class Model {
   // [0, V), positions < max_context, pages present for every entry the rows see or complete.
   virtual void forward(Context& ctx, const Step& step, const Tensor& logits) = 0;
 
+  // Steps of equal rows, sequences, logit rows and variant queue the same work on a GPU: no other
+  // choice of forward()'s is made on the host.
+  virtual int variant(const Step& step) const = 0;
+
   // Weight bytes that one decoded token reads: all but unrouted experts and the embedding table.
   virtual int64_t step_weight_bytes() const = 0;
 

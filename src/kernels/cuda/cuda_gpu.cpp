@@ -55,6 +55,7 @@ class CudaGpu final : public Gpu {
   }
 
   void* allocate(int64_t bytes) override {
+    HADAL_CHECK(!capturing_, "[cuda] memory is allocated at load, not while a step is recorded");
     void* p = nullptr;
     if (bytes == 0) bytes = 1;
     cudaError_t e = cudaMalloc(&p, bytes);
@@ -103,9 +104,11 @@ class CudaGpu final : public Gpu {
   void wait() override { expect(cudaStreamSynchronize(stream_), "wait for the device"); }
 
   void begin_capture() override {
+    capturing_ = true;
     expect(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin capture");
   }
   std::unique_ptr<GpuGraph> end_capture() override {
+    capturing_ = false;
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     expect(cudaStreamEndCapture(stream_, &graph), "end capture");
@@ -134,6 +137,7 @@ class CudaGpu final : public Gpu {
   char* staging_ = nullptr;
   cudaEvent_t staged_[2] = {};
   int turn_ = 0;
+  bool capturing_ = false;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ class FiberGpu final : public Gpu {
   GpuStream stream() const override { return const_cast<Machine*>(&machine_); }
 
   void* allocate(int64_t bytes) override {
+    HADAL_CHECK(!capturing_, "[fiber] memory is allocated at load, not while a step is recorded");
     constexpr int64_t kAlign = 256;
     void* p = std::aligned_alloc(kAlign, (bytes + kAlign - 1) / kAlign * kAlign);
     if (p) std::memset(p, 0xff, bytes);  // arbitrary contents: the worst ones
@@ -37,11 +38,15 @@ class FiberGpu final : public Gpu {
   void fill(void* p, uint8_t byte, int64_t bytes) override { std::memset(p, byte, bytes); }
   void wait() override {}
 
-  void begin_capture() override {}
-  std::unique_ptr<GpuGraph> end_capture() override { return nullptr; }
+  void begin_capture() override { capturing_ = true; }
+  std::unique_ptr<GpuGraph> end_capture() override {
+    capturing_ = false;
+    return nullptr;
+  }
 
  private:
   Machine machine_;
+  bool capturing_ = false;
 };
 
 }  // namespace
