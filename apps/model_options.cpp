@@ -63,7 +63,7 @@ Result<std::unique_ptr<Engine>> open_engine(const ModelOptions& options, int ses
 
   ProgressBar bar("loading", true);
   engine.progress = [&](int64_t done, int64_t total) { bar.update(done, total); };
-  if (!options.dummy.empty()) return Engine::open_dummy(options.dummy, engine);
+  if (!options.dummy.config.empty()) return Engine::open_dummy(options.dummy, engine);
   HADAL_TRY_STATUS(check_folder(options.model));
   return Engine::open(options.model, engine);
 }

@@ -13,7 +13,7 @@ namespace hadal {
 
 struct ModelOptions {
   std::string model;  // folder
-  std::string dummy;  // config.json: random weights instead of a folder
+  DummyModel dummy;   // random weights instead of a folder, where its config is set
   std::string device = "cpu";
   std::string numerics = "release";
   int threads = 0;

@@ -39,6 +39,8 @@ class Gpu {
   virtual void download(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* p, uint8_t byte, int64_t bytes) = 0;
   virtual void wait() = 0;
+  // Seconds that the device takes to read `bytes` at p once; waits.
+  virtual double time_read(const void* p, int64_t bytes) = 0;
 
   // Between the two, queued work is recorded instead of run; nothing may be allocated. Null where
   // the backend cannot record: then it ran.

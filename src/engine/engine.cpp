@@ -14,6 +14,8 @@
 #include "kernels/gpu/open_gpu.h"
 #include "model/dummy.h"
 #include "model/model.h"
+#include "model/released.h"
+#include "model/slice.h"
 
 namespace hadal {
 
@@ -76,6 +78,30 @@ Status check_options(const EngineOptions& o, const Config& config) {
   return {};
 }
 
+// The shapes that `model` asks for.
+Result<Config> dummy_config(const DummyModel& model) {
+  std::string path = model.config, text;
+  if (auto released = released_config(path)) {
+    text = *released;
+  } else {
+    auto file = read_file(path);
+    if (!file.ok())
+      return Error{file.error().message + " (or give one of " + released_names() + ")"};
+    text = std::move(file).value();
+  }
+  HADAL_TRY(Config config, parse_config(text, path));
+  if (model.layers < 0 || model.layers > config.layers)
+    return Error{fmt::format("--layers {}: {} has {} layers", model.layers, path, config.layers)};
+  if (model.layers > 0) {
+    config.layers = model.layers;
+    if (config.family == Family::kV4) config.compress_ratios.resize(model.layers);
+    config.dense_layers = std::min(config.dense_layers, model.layers);
+    config.hash_layers = std::min(config.hash_layers, model.layers);
+    config.draft_layers = 0;
+  }
+  return rank_slice(config, model.rank, model.ranks);
+}
+
 // Sum of the stored bytes, and where they are.
 int64_t weight_bytes(const TensorSource& source) {
   int64_t n = 0;
@@ -134,6 +160,7 @@ Status Engine::Impl::load(const Config& config, const std::string& path) {
     runner = std::make_unique<GpuRunner>(
         *gpu, *model, *pool, context, limits, config.vocab,
         GpuRunner::Options{options.max_sessions, options.capture_decode});
+  info.threads = threads.size();
   info.device = device.name;
   info.model_type = config.model_type;
   info.path = path;
@@ -168,16 +195,34 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-Result<std::unique_ptr<Engine>> Engine::open_dummy(const std::string& config_path,
+Result<std::unique_ptr<Engine>> Engine::open_dummy(const DummyModel& model,
                                                    const EngineOptions& options) {
   constexpr uint64_t kSeed = 1;
   HADAL_TRY(auto impl, Impl::make(options));
-  HADAL_TRY(std::string text, read_file(config_path));
-  HADAL_TRY(Config config, parse_config(text, config_path));
-  HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
+  HADAL_TRY(Config config, dummy_config(model));
+  if (impl->gpu) {
+    HADAL_TRY(impl->source, DummySource::make_overlapping(config, kSeed, impl->threads));
+  } else {
+    HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
+  }
   HADAL_TRY_STATUS(impl->load(config, "dummy"));
   if (impl->gpu) impl->source.reset();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+int64_t Engine::gpu_buffer_bytes() const {
+  constexpr int64_t kMost = int64_t{4} << 30;  // many times a GPU's cache
+  return std::min(impl_->model->weights_memory().bytes(), kMost);
+}
+
+double Engine::measure_gpu_bandwidth(int passes) {
+  if (!impl_->gpu) return 0;
+  double best = 0;
+  for (int i = 0; i < passes; ++i)
+    best = std::max(
+        best, static_cast<double>(gpu_buffer_bytes()) /
+                  impl_->gpu->time_read(impl_->model->weights_memory().data(), gpu_buffer_bytes()));
+  return best;
 }
 
 Result<std::unique_ptr<Session>> Engine::open_session() {

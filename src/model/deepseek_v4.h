@@ -40,6 +40,7 @@ class DeepseekV4 final : public Model {
   int variant(const Step& step) const override;
   int64_t step_weight_bytes() const override;
   int64_t scratch_bytes() const override { return arena_.bytes(); }
+  const GpuBuffer& weights_memory() const override { return weights_memory_; }
   void poison_scratch() override { arena_.poison(); }
 
  private:

@@ -43,6 +43,9 @@ class Model {
 
   virtual int64_t scratch_bytes() const = 0;
 
+  // Of a GPU: the memory that holds the weights; else empty.
+  virtual const GpuBuffer& weights_memory() const = 0;
+
   // Fills all scratch with NaN, to show what a step would read before writing it (tests).
   virtual void poison_scratch() = 0;
 

@@ -10,10 +10,11 @@ namespace hadal {
 
 MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, int64_t t) {
   int64_t k = std::max<int64_t>(c.experts_per_token, 1), e = std::max<int64_t>(c.experts, 1);
+  int64_t all = std::max<int64_t>(c.router_experts, 1);
   int64_t inter = std::max(c.moe_inter, int64_t{1});
-  int64_t mlp_inter = std::max(c.dense_inter, c.moe_inter * std::max<int64_t>(c.shared_experts, 1));
+  int64_t mlp_inter = std::max(c.dense_inter, c.shared_inter);
   DType a = numerics.activation;
-  logits = arena.make(DType::kF32, {t, e});
+  logits = arena.make(DType::kF32, {t, all});
   chosen = arena.make(DType::kI32, {t, k});
   weights = arena.make(DType::kF32, {t, k});
   offsets = arena.make(DType::kI32, {e + 1});
@@ -31,7 +32,9 @@ MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, 
 }
 
 Moe::Moe(const Config& c, const Numerics&)
-    : limit_(static_cast<float>(c.swiglu_limit)), weight_before_down_(c.family == Family::kV4) {
+    : first_expert_(c.first_expert),
+      limit_(static_cast<float>(c.swiglu_limit)),
+      weight_before_down_(c.family == Family::kV4) {
   router_.score =
       c.score == Config::Score::kSigmoid ? RouterScore::kSigmoid : RouterScore::kSqrtSoftplus;
   router_.groups = static_cast<int>(c.router_groups);
@@ -55,7 +58,7 @@ void Moe::mlp(Context& ctx, const ExpertWeights& w, const Tensor& x, const Tenso
 
 void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, const Tensor& x,
                      const Tensor& y, const MoeScratch& s) const {
-  int64_t t = x.shape[0], k = router_.k, experts = w.router.n();
+  int64_t t = x.shape[0], k = router_.k, experts = static_cast<int64_t>(w.gate.size());
   Tensor logits = s.logits.slice(0, 0, t);
   Tensor chosen = s.chosen.slice(0, 0, t), weights = s.weights.slice(0, 0, t);
   auto* offsets = s.offsets.at<int32_t>();
@@ -67,7 +70,7 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   router.table = w.table;
   linear(ctx, {x, {}}, w.router, logits);
   route(ctx, logits, ids, router, chosen, weights);
-  moe_sort(ctx, chosen, experts, offsets, pair, row);
+  moe_sort(ctx, chosen, first_expert_, experts, offsets, pair, row);
 
   // How many pairs there are stands in offsets[experts], which only the device knows: buffers are
   // for all of them, and ops leave the rest alone.

@@ -100,7 +100,7 @@ void check_combine(Rig& rig, DType type, bool weighted, bool with_shared) {
       // Repeated ids and dropped ones included.
       chosen.fill([&] { return static_cast<double>(uniform(-1, experts - 1)); });
       std::vector<int32_t> offsets(experts + 1), pair(t * k), row(t * k), position(t * k);
-      moe_sort(rig.ctx, chosen.view, experts, offsets.data(), pair.data(), row.data());
+      moe_sort(rig.ctx, chosen.view, 0, experts, offsets.data(), pair.data(), row.data());
       int64_t m = offsets[experts];
       // Rows that no pair was sorted to stay NaN: they must not be read.
       Array y(type, {t * k, c});
@@ -142,7 +142,7 @@ TEST_ROWS(Combine, DoesNotDependOnTheOrderOfTheChoice) {
       for (int64_t j = 0; j < k; ++j)
         chosen.set(i * k + j, static_cast<double>((i + 5 * (turn ? k - 1 - j : j)) % experts));
     std::vector<int32_t> offsets(experts + 1), pair(t * k), row(t * k), position(t * k);
-    moe_sort(rig.ctx, chosen.view, experts, offsets.data(), pair.data(), row.data());
+    moe_sort(rig.ctx, chosen.view, 0, experts, offsets.data(), pair.data(), row.data());
     Array y(DType::kF32, {t * k, c});
     for (int64_t i = 0; i < t * k; ++i) {
       int64_t e = static_cast<int64_t>(chosen.at(pair[i]));

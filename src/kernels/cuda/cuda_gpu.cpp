@@ -9,7 +9,9 @@
 
 namespace hadal::cuda {
 
-bool kernels_run();  // probe.cu
+// probe.cu
+bool kernels_run();
+void read_all(cudaStream_t stream, const void* p, int64_t bytes, unsigned* sum);
 
 #include "kernels/gpu/portable.inc"
 
@@ -102,6 +104,23 @@ class CudaGpu final : public Gpu {
     expect(cudaMemsetAsync(p, byte, bytes, stream_), "fill");
   }
   void wait() override { expect(cudaStreamSynchronize(stream_), "wait for the device"); }
+
+  double time_read(const void* p, int64_t bytes) override {
+    auto* sum = static_cast<unsigned*>(allocate(sizeof(unsigned)));
+    cudaEvent_t begin, end;
+    expect(cudaEventCreate(&begin), "event");
+    expect(cudaEventCreate(&end), "event");
+    expect(cudaEventRecord(begin, stream_), "event record");
+    read_all(stream_, p, bytes, sum);
+    expect(cudaEventRecord(end, stream_), "event record");
+    wait();
+    float milliseconds = 0;
+    expect(cudaEventElapsedTime(&milliseconds, begin, end), "event time");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    release(sum);
+    return milliseconds * 1e-3;
+  }
 
   void begin_capture() override {
     capturing_ = true;
