@@ -9,6 +9,9 @@
 #include "kernels/gpu/portable.h"
 
 namespace hadal::fiber {
+
+#include "kernels/gpu/portable.inc"
+
 namespace {
 
 class FiberGpu final : public Gpu {
