@@ -75,7 +75,9 @@ KL_DEVICE void e2m1x8_to_f32(uint32_t v, float* out) {
 }
 
 KL_DEVICE float scale_value(float s) { return s; }
-KL_DEVICE float scale_value(uint8_t s) { return e8m0_to_f32(s); }
+KL_DEVICE float scale_value(uint8_t s) {  // e8m0_to_f32 without branches
+  return std::bit_cast<float>(uint32_t{s} << 23 | (s == 0 || s == 255 ? 0x400000u : 0));
+}
 
 // A format: numbers per 32-bit word, and their values times kUnit of a word. The scale is one per
 // kScaleColumns columns and kScaleRows rows, of type Scale.

@@ -25,7 +25,7 @@ namespace hadal::KL_TARGET {
 inline constexpr int kFewThreads = 256;
 inline constexpr int kFewRows = 4;                  // of W, per team
 inline constexpr int kFewSteps = 2;                 // pieces of each row that a lane loads at once
-inline constexpr int kFewM = 4;                     // rows of x in one pass over W
+inline constexpr int kFewM = 2;                     // rows of x in one pass over W
 inline constexpr int kFewLeast = 8, kFewMost = 32;  // lanes of a team
 inline constexpr int kFewTeams = kFewThreads / kFewLeast;
 inline constexpr int kFewWays = kFewThreads / kFewMost;
@@ -38,8 +38,9 @@ inline constexpr int kTurnParts = kFewThreads / kFewMost;
 
 struct FewArgs : LinearArgs {
   int64_t x_bytes, w_bytes;  // from row to row
-  int team, ways;            // lanes that share a row of W; teams that share its columns
-  int64_t units;             // blocks of work in a group
+  // 2^team_bits lanes share a row of W, 2^ways_bits teams its columns.
+  int team_bits, ways_bits;
+  int units;  // blocks of work in a group
 };
 
 KL_DEVICE void few_store(const FewArgs& a, int64_t group, int64_t m, int64_t n, float v) {
@@ -63,8 +64,9 @@ KL_DEVICE const typename W::Scale* few_scale_row(const FewArgs& a, int64_t group
 // The rows that a lane reads, and what one lane has of the sums.
 template <class W, int kM>
 struct FewRows {
-  const char* w[kFewRows];
-  const typename W::Scale* w_scale[kFewRows];
+  const char* w;  // the first row; the others from there
+  const typename W::Scale* w_scale;
+  int w_next[kFewRows], w_scale_next[kFewRows];  // bytes, scales
   const char* x[kM];
   const float* x_scale[kM];
 };
@@ -119,24 +121,25 @@ KL_DEVICE void few_piece(const FewRows<W, kM>& rows, const Bits128 (&w)[kFewRows
   }
   KL_UNROLL
   for (int c = 0; c < kColumns; c += kPart) {
-    float a[kFewRows][kPart], b[kPart];
-    KL_UNROLL
-    for (int i = 0; i < kPart; i += W::kPerWord) {
-      KL_UNROLL
-      for (int r = 0; r < kFewRows; ++r) W::decode(w[r].word[(c + i) / W::kPerWord], a[r] + i);
-    }
+    float b[kM][kPart];
     KL_UNROLL
     for (int m = 0; m < kM; ++m) {
       int first = c / X::kPerWord;
       if constexpr (!kWhole)
         few_load_words<kPartWords>(rows.x[m] + (piece * kWords + first) * 4, x[m].word + first);
       KL_UNROLL
-      for (int i = 0; i < kPart; i += X::kPerWord)
-        X::decode(x[m].word[(c + i) / X::kPerWord], b + i);
+      for (int i = 0; i < kPartWords; ++i) X::decode(x[m].word[first + i], b[m] + i * X::kPerWord);
+    }
+    KL_UNROLL
+    for (int r = 0; r < kFewRows; ++r) {
+      float v[kPart];
       KL_UNROLL
-      for (int i = 0; i < kPart; ++i) {
+      for (int i = 0; i < kPart / W::kPerWord; ++i)
+        W::decode(w[r].word[c / W::kPerWord + i], v + i * W::kPerWord);
+      KL_UNROLL
+      for (int m = 0; m < kM; ++m) {
         KL_UNROLL
-        for (int r = 0; r < kFewRows; ++r) part[m][r] = fmaf(b[i], a[r][i], part[m][r]);
+        for (int i = 0; i < kPart; ++i) part[m][r] = fmaf(b[m][i], v[i], part[m][r]);
       }
     }
   }
@@ -157,20 +160,22 @@ KL_DEVICE void few_dot(const FewArgs& a, const FewRows<W, kM>& rows, int share,
   constexpr int kColumns = 4 * W::kPerWord;
   constexpr int kWords = kXWords<X, W>;
   constexpr bool kAhead = kM == 1 && kWords <= 16;
-  int pieces = static_cast<int>(a.k) / kColumns, step = kFewSteps * a.team;
+  int pieces = static_cast<int>(a.k) / kColumns, team = 1 << a.team_bits;
+  int step = kFewSteps * team, stride = step << a.ways_bits;
   KL_UNROLL_BY(1)
-  for (int p0 = share * step + kl::thread() % a.team; p0 < pieces; p0 += a.ways * step) {
+  for (int p0 = share * step + (kl::thread() & (team - 1)); p0 < pieces; p0 += stride) {
     Bits128 w[kFewSteps][kFewRows];
     typename W::Scale scale[kFewSteps][kFewRows] = {};
     FewX<X, W> x[kFewSteps][1] = {};
     KL_UNROLL
     for (int u = 0; u < kFewSteps; ++u) {
-      int p = p0 + u * a.team;
+      int p = p0 + u * team;
       KL_UNROLL
       for (int r = 0; r < kFewRows; ++r) {
-        if (p < pieces) w[u][r] = load_once(rows.w[r] + p * 16);
+        if (p < pieces) w[u][r] = load_once(rows.w + p * 16 + rows.w_next[r]);
         if constexpr (kScaled<W>) {
-          if (p < pieces) scale[u][r] = rows.w_scale[r][p * kColumns / W::kScaleColumns];
+          if (p < pieces)
+            scale[u][r] = rows.w_scale[p * kColumns / W::kScaleColumns + rows.w_scale_next[r]];
         }
       }
       if constexpr (kAhead) {
@@ -182,7 +187,7 @@ KL_DEVICE void few_dot(const FewArgs& a, const FewRows<W, kM>& rows, int share,
     }
     KL_UNROLL
     for (int u = 0; u < kFewSteps; ++u) {
-      int p = p0 + u * a.team;
+      int p = p0 + u * team;
       if (p < pieces) few_piece<X, W, kM>(rows, w[u], scale[u], kAhead ? x[u] : nullptr, p, total);
     }
   }
@@ -192,14 +197,19 @@ KL_DEVICE void few_dot(const FewArgs& a, const FewRows<W, kM>& rows, int share,
 template <class X, class W, int kM>
 KL_DEVICE void few_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t end, int64_t n0,
                         float (*part)[kFewM * kFewRows]) {
-  int team = kl::thread() / a.team, lane = kl::thread() % a.team;
+  int lanes = 1 << a.team_bits, ways = 1 << a.ways_bits;
+  int team = kl::thread() >> a.team_bits, lane = kl::thread() & (lanes - 1);
   FewRows<W, kM> rows;
+  int64_t first_n = n0 + (team >> a.ways_bits) * kFewRows;
+  if (first_n >= a.n) first_n = a.n - 1;
+  rows.w = a.w.data + group * a.w.group + first_n * a.w_bytes;
+  if constexpr (kScaled<W>) rows.w_scale = few_scale_row<W>(a, group, first_n);
   KL_UNROLL
   for (int r = 0; r < kFewRows; ++r) {
-    int64_t n = n0 + team / a.ways * kFewRows + r;
-    if (n >= a.n) n = a.n - 1;  // read again, not written
-    rows.w[r] = a.w.data + group * a.w.group + n * a.w_bytes;
-    if constexpr (kScaled<W>) rows.w_scale[r] = few_scale_row<W>(a, group, n);
+    int64_t n = first_n + r < a.n ? first_n + r : a.n - 1;  // rows beyond are read, not written
+    rows.w_next[r] = static_cast<int>((n - first_n) * a.w_bytes);
+    if constexpr (kScaled<W>)
+      rows.w_scale_next[r] = static_cast<int>(few_scale_row<W>(a, group, n) - rows.w_scale);
   }
   KL_UNROLL
   for (int m = 0; m < kM; ++m) {
@@ -209,21 +219,21 @@ KL_DEVICE void few_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t end
     if constexpr (kScaled<X>) rows.x_scale[m] = a.x_scale.at(row);
   }
   FewSums<kM> total = {};
-  few_dot<X, W, kM>(a, rows, team % a.ways, total);
+  few_dot<X, W, kM>(a, rows, team & (ways - 1), total);
   KL_UNROLL
   for (int i = 0; i < kM * kFewRows; ++i) {
     float& v = total[i / kFewRows][i % kFewRows];
     KL_UNROLL_BY(1)
-    for (int mask = a.team / 2; mask > 0; mask /= 2) v += kl::shfl_xor(v, mask);
+    for (int mask = lanes / 2; mask > 0; mask /= 2) v += kl::shfl_xor(v, mask);
     if (lane == 0) part[team][i] = v;
   }
   kl::sync();
-  int outputs = kFewThreads / a.team / a.ways * kM * kFewRows;
+  int outputs = (kFewThreads >> a.team_bits >> a.ways_bits) * kM * kFewRows;
   for (int i = kl::thread(); i < outputs; i += kl::threads()) {
     int first = i / (kM * kFewRows), at = i % (kM * kFewRows);
     int64_t m = m0 + at / kFewRows, n = n0 + first * kFewRows + at % kFewRows;
-    float v = part[first * a.ways][at];
-    for (int s = 1; s < a.ways; ++s) v += part[first * a.ways + s][at];
+    float v = part[first << a.ways_bits][at];
+    for (int s = 1; s < ways; ++s) v += part[(first << a.ways_bits) + s][at];
     if (m < end && n < a.n) few_store(a, group, m, n, v);
   }
   kl::sync();  // the next pass overwrites `part`
@@ -245,12 +255,12 @@ KL_DEVICE int few_experts(const FewArgs& a, int32_t* list) {
 
 // limits: vgprs 128, lds 8192
 template <class X, class W, int kM>
-KL_KERNEL(kFewThreads)
+KL_KERNEL(kFewThreads, 2)
 linear_few_kernel(FewArgs a) {
   KL_SHARED(float, part, [kFewTeams][kFewM * kFewRows]);
   KL_SHARED(int32_t, list, [kFewExperts]);
   int64_t groups = a.offsets ? few_experts(a, list) : a.groups;
-  int width = kFewThreads / a.team / a.ways * kFewRows;
+  int width = (kFewThreads >> a.team_bits >> a.ways_bits) * kFewRows;
   for (int64_t i = kl::block(); i < groups * a.units; i += kl::blocks()) {
     int64_t group = i / a.units, n0 = i % a.units * width, m = 0, end = a.m;
     if (a.offsets) {
@@ -320,11 +330,11 @@ KL_DEVICE void turn_dot(const FewArgs& a, int64_t group, int64_t m0, int64_t end
 }
 
 template <class X, class W, int kM>
-KL_DEVICE void turn_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t end, int64_t unit,
+KL_DEVICE void turn_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t end, int unit,
                          float (*part)[kFewM][kTurnLanes * 4 * W::kPerWord]) {
   constexpr int kColumns = 4 * W::kPerWord, kLeft = kColumns < 8 ? 1 : kColumns / 8;
   int across = kl::thread() % kTurnLanes, lane = kl::thread() % kFewMost;
-  int piece = static_cast<int>(unit) * kTurnLanes + across;
+  int piece = unit * kTurnLanes + across;
   float total[kM][kColumns] = {};
   if (piece * kColumns < a.n) turn_dot<X, W, kM>(a, group, m0, end, piece, total);
   int first = 0;  // of the columns that turn_fold leaves here
@@ -341,7 +351,7 @@ KL_DEVICE void turn_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t en
   kl::sync();
   for (int i = kl::thread(); i < kM * kTurnLanes * kColumns; i += kl::threads()) {
     int m = i / (kTurnLanes * kColumns), c = i % (kTurnLanes * kColumns);
-    int64_t n = unit * kTurnLanes * kColumns + c;
+    int64_t n = int64_t{unit} * kTurnLanes * kColumns + c;
     float v = part[0][m][c];
     for (int s = 1; s < kTurnParts; ++s) v += part[s][m][c];
     if (m0 + m < end && n < a.n) few_store(a, group, m0 + m, n, v);
@@ -352,11 +362,12 @@ KL_DEVICE void turn_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t en
 // W by columns: neighbouring threads take neighbouring pieces of a row.
 // limits: vgprs 128, lds 8192
 template <class X, class W, int kM>
-KL_KERNEL(kFewThreads)
+KL_KERNEL(kFewThreads, 2)
 linear_turned_kernel(FewArgs a) {
   KL_SHARED(float, part, [kTurnParts][kFewM][kTurnLanes * 4 * W::kPerWord]);
-  for (int64_t i = kl::block(); i < a.groups * a.units; i += kl::blocks()) {
-    int64_t group = i / a.units, unit = i % a.units;
+  int items = a.units * static_cast<int>(a.groups);
+  for (int i = static_cast<int>(kl::block()); i < items; i += static_cast<int>(kl::blocks())) {
+    int group = i / a.units, unit = i % a.units;
     for (int64_t m = 0; m < a.m; m += kM) {
       if (kM == 1 || a.m - m == 1)
         turn_pass<X, W, 1>(a, group, m, a.m, unit, part);
@@ -411,28 +422,26 @@ inline bool few_plan(FewArgs& a) {
   a.w_bytes = a.w.stride * dtype_size(a.w.dtype);
   if (!few_fits(a)) return false;
   int64_t columns = 16 / dtype_size(a.w.dtype) * (a.w.dtype == DType::kI8 ? 2 : 1);
-  if (a.transposed) {
-    a.units = (a.n + kTurnLanes * columns - 1) / (kTurnLanes * columns);
-    return true;
-  }
+  auto cut = [&a](int64_t width) {
+    a.units = static_cast<int>((a.n + width - 1) / width);
+    return a.groups * a.units < (int64_t{1} << 30);
+  };
+  if (a.transposed) return cut(kTurnLanes * columns);
   int64_t pieces = a.k / columns, groups = a.offsets ? std::min(a.groups, kFewGuess) : a.groups;
-  a.team = kFewLeast;
-  while (a.team < kFewMost && a.team < pieces) a.team *= 2;
-  int64_t rounds = (pieces + kFewSteps * a.team - 1) / (kFewSteps * a.team);
+  int64_t team = kFewLeast, ways = 1;
+  for (a.team_bits = 3; team < kFewMost && team < pieces; ++a.team_bits) team *= 2;
+  int64_t rounds = (pieces + kFewSteps * team - 1) / (kFewSteps * team);
   int64_t teams = groups * ((a.n + kFewRows - 1) / kFewRows);
-  a.ways = 1;
-  while (a.ways < kFewWays && a.ways < rounds && teams * a.ways < kFewEnough) a.ways *= 2;
-  int64_t width = kFewThreads / a.team / a.ways * kFewRows;
-  a.units = (a.n + width - 1) / width;
-  return true;
+  for (; ways < kFewWays && ways < rounds && teams * ways < kFewEnough; ++a.ways_bits) ways *= 2;
+  return cut(kFewThreads / team / ways * kFewRows);
 }
 
 // False: nothing was launched.
 inline bool launch_few(GpuStream s, const LinearArgs& problem) {
-  FewArgs a = {problem, 0, 0, 0, 1, 0};
+  FewArgs a = {problem, 0, 0, 0, 0, 0};
   if (!few_plan(a)) return false;
   int64_t items = a.groups * a.units;
-  kl::Grid grid = {kl::grid(s, a.offsets ? std::min(items, kFewBlocks) : items)};
+  kl::Grid grid = {kl::grid(s, a.offsets ? std::min<int64_t>(items, kFewBlocks) : items)};
   if (a.m == 0) return true;
   bool one = a.m == 1 && !a.offsets;
   with_weight_format(a, [&](auto w) {
@@ -447,7 +456,7 @@ inline bool launch_few(GpuStream s, const LinearArgs& problem) {
 }
 
 inline bool launch_turned(GpuStream s, const LinearArgs& problem) {
-  FewArgs a = {problem, 0, 0, 0, 1, 0};
+  FewArgs a = {problem, 0, 0, 0, 0, 0};
   if (!few_plan(a)) return false;
   if (a.m == 0) return true;
   kl::Grid grid = {kl::grid(s, a.groups * a.units)};
