@@ -30,6 +30,16 @@ KL_DEVICE Bits128 load_once(const char* p) {
   return v;
 }
 
+// The number itself; clang makes such numbers in the order of the text. Without that it decodes all
+// that was loaded before it uses any, for which it would need all registers.
+template <class T>
+KL_DEVICE T in_order(T v) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  asm volatile("" : "+v"(v));
+#endif
+  return v;
+}
+
 // Four e4m3 codes, the first in the low byte.
 KL_DEVICE void e4m3x4_to_f32(uint32_t v, float* out) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890

@@ -6,13 +6,14 @@
 //
 // What a call costs on a GPU of bandwidth B (H200: 4.5 TB/s): W / B + about 2 us in which the
 // first loads return and the last sums are added. That holds while the instructions per weight stay
-// below the 128 lanes x 1.75 GHz x 132 of the card over its weights per second: 6.5 for FP8, 3.3
-// for FP4. FP8 x FP8 with one row needs 4, BF16 x BF16 less than 3 of 13; FP4 with one row needs 4,
-// so it is bound by them near 75 % of B. Each further row adds one per weight, plus the decoding
-// of x for each four weights: from three rows of FP8 on (two of FP4) arithmetic is the bound.
-//   FP8 4096 x 4096, one row: 16.8 MB, 3.7 us + 2      6 experts of FP4 2048 x 4096: 5.9 us / 0.75
-//   FP8 1024 x 4096: 4.2 MB, all in flight at once: 1 us + 2
-//   8 groups of FP8 1024 x 4096: 7.5 us + 2            128 heads of FP8 128 x 512: 1.9 us + 2
+// below those that the card has: 128 lanes x 132 x 1.75 GHz over B are 6.5 for FP8, 13 for BF16,
+// 3.5 for FP4 with its scales. The machine code of one row has 4.9 for FP8 x FP8 and 5.0 for
+// FP8 x FP4, which is therefore bound by them at 70 % of B. Each further row adds one per weight
+// and its share of decoding x: from three rows of FP8 on, arithmetic is the bound.
+//   FP8 4096 x 4096, one row: 16.8 MB / B + 2 = 5.7 us   FP8 1024 x 4096: 4.2 MB / B + 2 = 2.9 us
+//   6 experts of FP4 2048 x 4096: 26.7 MB / 0.7 B + 2 = 10.5 us
+//   8 groups of FP8 1024 x 4096: 33.6 MB / B + 2 = 9.5 us
+//   128 heads of FP8 128 x 512: 8.4 MB / B + 2 = 3.9 us, either way
 #pragma once
 
 #include "kernels/gpu/kl.h"
@@ -128,18 +129,20 @@ KL_DEVICE void few_piece(const FewRows<W, kM>& rows, const Bits128 (&w)[kFewRows
       if constexpr (!kWhole)
         few_load_words<kPartWords>(rows.x[m] + (piece * kWords + first) * 4, x[m].word + first);
       KL_UNROLL
-      for (int i = 0; i < kPartWords; ++i) X::decode(x[m].word[first + i], b[m] + i * X::kPerWord);
+      for (int i = 0; i < kPartWords; ++i)
+        X::decode(in_order(x[m].word[first + i]), b[m] + i * X::kPerWord);
     }
     KL_UNROLL
     for (int r = 0; r < kFewRows; ++r) {
       float v[kPart];
       KL_UNROLL
       for (int i = 0; i < kPart / W::kPerWord; ++i)
-        W::decode(w[r].word[c / W::kPerWord + i], v + i * W::kPerWord);
+        W::decode(in_order(w[r].word[c / W::kPerWord + i]), v + i * W::kPerWord);
       KL_UNROLL
       for (int m = 0; m < kM; ++m) {
         KL_UNROLL
         for (int i = 0; i < kPart; ++i) part[m][r] = fmaf(b[m][i], v[i], part[m][r]);
+        part[m][r] = in_order(part[m][r]);
       }
     }
   }
@@ -253,7 +256,7 @@ KL_DEVICE int few_experts(const FewArgs& a, int32_t* list) {
   return count;
 }
 
-// limits: vgprs 128, lds 8192
+// limits: vgprs 168, lds 8192
 template <class X, class W, int kM>
 KL_KERNEL(kFewThreads, 2)
 linear_few_kernel(FewArgs a) {
@@ -317,7 +320,7 @@ KL_DEVICE void turn_dot(const FewArgs& a, int64_t group, int64_t m0, int64_t end
       if (j >= a.k) continue;
       float v[kColumns];
       KL_UNROLL
-      for (int i = 0; i < 4; ++i) W::decode(w[u].word[i], v + i * W::kPerWord);
+      for (int i = 0; i < 4; ++i) W::decode(in_order(w[u].word[i]), v + i * W::kPerWord);
       KL_UNROLL
       for (int m = 0; m < kM; ++m) {
         int64_t row = m0 + m < end ? m0 + m : end - 1;
