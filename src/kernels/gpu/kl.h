@@ -30,7 +30,9 @@
 
 #ifdef KL_GPU
 // template <...> KL_KERNEL(block size) name(Params p) { ... }
-#define KL_KERNEL(threads) __global__ void __launch_bounds__(threads)
+// KL_KERNEL(block size, n): with so few registers that n blocks run at once on an NVIDIA
+// multiprocessor, n waves on an AMD SIMD.
+#define KL_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define KL_DEVICE __device__ inline
 // KL_SHARED(float, name, [32][8]);  — of the block, unwritten at its start.
 #define KL_SHARED(type, name, dims) __shared__ type name dims
@@ -44,7 +46,7 @@
 #define KL_PRAGMA(text) _Pragma(#text)
 #define KL_UNROLL_BY(n) KL_PRAGMA(unroll n)
 #else
-#define KL_KERNEL(threads) static void
+#define KL_KERNEL(...) static void
 #define KL_DEVICE inline
 #define KL_SHARED(type, name, dims)   \
   static thread_local type name dims; \
