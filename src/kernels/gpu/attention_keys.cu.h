@@ -25,7 +25,7 @@ struct AttentionArgs {
 
 // What row t sees: window rows first, oldest to newest, then entries.
 struct AttentionRange {
-  int64_t sequence, position, first, window, visible, count;
+  int sequence, position, first, window, visible, count;  // 32 bits: registers are scarce
 };
 
 template <class T>
@@ -34,12 +34,12 @@ KL_DEVICE AttentionRange attention_range(const AttentionArgs<T>& a, int64_t t) {
   r.sequence = a.batch.sequence[t];
   r.position = a.batch.positions[t];
   if (a.step) {
-    r.first = r.position - a.window + 1;
+    r.first = r.position - static_cast<int>(a.window) + 1;
     if (r.first < 0) r.first = 0;
     r.window = r.position - r.first + 1;
   }
   if (a.entries) r.visible = (r.position + 1) / a.ratio;
-  r.count = r.window + (a.selected && r.visible > 0 ? a.listed : r.visible);
+  r.count = r.window + (a.selected && r.visible > 0 ? static_cast<int>(a.listed) : r.visible);
   return r;
 }
 

@@ -46,10 +46,10 @@ struct AttentionSplitArgs {
   float* values;  // [rows, heads, chunks, padded]
   float* stats;   // [rows, heads, chunks, 2]: the maximum, and the sum relative to it
   int64_t padded;
-  uint32_t groups, chunks, step;  // step: M above
-  uint64_t reciprocal;            // of `vectors`: 2^32 / vectors, rounded up
-  int vectors;                    // of a key in shared memory, the last filled up with zeros
-  bool whole;                     // rows in memory are whole vectors too
+  int groups, chunks, step;  // step: M above
+  uint64_t reciprocal;       // of `vectors`: 2^32 / vectors, rounded up
+  int vectors;               // of a key in shared memory, the last filled up with zeros
+  bool whole;                // rows in memory are whole vectors too
 };
 
 template <class T>
@@ -90,11 +90,12 @@ KL_DEVICE void attention_split_copy(const AttentionSplitArgs<T>& a, int rows, Ve
         uint32_t n = static_cast<uint32_t>(n0 + i * kSplitThreads);
         uint32_t row = static_cast<uint32_t>(n * a.reciprocal >> 32);
         const T* from = static_cast<int>(n) < total ? at(static_cast<int>(row)) : nullptr;
-        got[i] = from ? vectors_at(from)[n - row * static_cast<uint32_t>(a.vectors)] : Vector16{};
+        got[i] = {};
+        if (from) got[i] = vectors_at(from)[n - row * static_cast<uint32_t>(a.vectors)];
       }
       KL_UNROLL
       for (int i = 0; i < kBatch; ++i)
-        if (n0 + i * kSplitThreads < total) to[n0 + i * kSplitThreads] = got[i];
+        if (n0 + i * kSplitThreads < total) to[n0 + i * kSplitThreads] = words_of(got[i]);
     }
     return;
   }
@@ -112,23 +113,26 @@ template <class T>
 KL_DEVICE void attention_split_scores(const AttentionSplitArgs<T>& a, const Vector16* queries,
                                       const Vector16* keys, AttentionSplitTile<T>& tile) {
   constexpr int kHeads = 4, kKeys = 8, kItems = kSplitHeads / kHeads * kSplitKeys<T> / kKeys;
+  const auto* query = reinterpret_cast<const FourOf<T>*>(queries);
+  const auto* known = reinterpret_cast<const FourOf<T>*>(keys);
+  int fours = a.vectors * kPerVector<T> / 4;
   KL_UNROLL_BY(1)
   for (int item = kl::warp(); item < kItems; item += kl::warps()) {
     int head = item % (kSplitHeads / kHeads) * kHeads, key = item / (kSplitHeads / kHeads) * kKeys;
     float sum[kHeads * kKeys] = {};
     KL_UNROLL_BY(1)
-    for (int v = kl::lane(); v < a.vectors; v += kl::warp_size()) {
-      float q[kHeads][kPerVector<T>];
+    for (int v = kl::lane(); v < fours; v += kl::warp_size()) {
+      float q[kHeads][4];
       KL_UNROLL
-      for (int h = 0; h < kHeads; ++h) unpack(queries[(head + h) * a.vectors + v], q[h]);
+      for (int h = 0; h < kHeads; ++h) unpack(query[(head + h) * fours + v], q[h]);
       KL_UNROLL
       for (int k = 0; k < kKeys; ++k) {
-        float x[kPerVector<T>];
-        unpack(keys[(key + k) * a.vectors + v], x);
+        float x[4];
+        unpack(known[(key + k) * fours + v], x);
         KL_UNROLL
         for (int h = 0; h < kHeads; ++h) {
           KL_UNROLL
-          for (int d = 0; d < kPerVector<T>; ++d) sum[h * kKeys + k] += q[h][d] * x[d];
+          for (int d = 0; d < 4; ++d) sum[h * kKeys + k] += q[h][d] * x[d];
         }
       }
     }
@@ -228,7 +232,7 @@ KL_DEVICE void attention_split_fold(int columns, Vector16* buffer, AttentionSpli
 
 // The first key of tile n of the chunk.
 template <class T>
-KL_DEVICE int64_t attention_split_first(const AttentionSplitArgs<T>& a, uint32_t chunk, int64_t n) {
+KL_DEVICE int attention_split_first(const AttentionSplitArgs<T>& a, int chunk, int n) {
   constexpr int kTiles = kSplitSpan / kSplitKeys<T>;
   return (chunk + n / kTiles * a.step) * kSplitSpan + n % kTiles * kSplitKeys<T>;
 }
@@ -236,21 +240,20 @@ KL_DEVICE int64_t attention_split_first(const AttentionSplitArgs<T>& a, uint32_t
 // One row, heads from head0 on, one chunk.
 template <class T>
 KL_DEVICE void attention_split_chunk(const AttentionSplitArgs<T>& a, int64_t t, int64_t head0,
-                                     uint32_t chunk, Vector16* queries, Vector16* keys,
+                                     int chunk, Vector16* queries, Vector16* keys,
                                      AttentionSplitTile<T>& tile) {
   AttentionRange r = attention_range(a.of, t);
-  if (chunk * int64_t{kSplitSpan} >= r.count) return;  // the same for the whole block
+  if (chunk * kSplitSpan >= r.count) return;  // the same for the whole block
   bool finds = kl::thread() < kSplitKeys<T>;
-  const T* next =
-      finds ? attention_key(a.of, r, t, chunk * int64_t{kSplitSpan} + kl::thread()) : nullptr;
+  const T* next = finds ? attention_key(a.of, r, t, chunk * kSplitSpan + kl::thread()) : nullptr;
   attention_split_copy<T, 3>(a, kSplitHeads, queries, [&](int h) -> const T* {
     return head0 + h < a.of.heads ? a.of.q.at(t, head0 + h) : nullptr;
   });
   AttentionSplitValues<T> value = {};
   AttentionSplitSums sums = {-kl::infinity(), 0.0f};
-  int64_t first = 0;
+  int first = 0;
   KL_UNROLL_BY(1)
-  for (int64_t n = 0; (first = attention_split_first(a, chunk, n)) < r.count; ++n) {
+  for (int n = 0; (first = attention_split_first(a, chunk, n)) < r.count; ++n) {
     if (finds) tile.key[kl::thread()] = next;
     if (kl::warp() == 0) {
       int present = kl::count_bits(kl::ballot(next != nullptr));
@@ -292,17 +295,17 @@ KL_DEVICE void attention_split_chunk(const AttentionSplitArgs<T>& a, int64_t t, 
   }
 }
 
-// limits: vgprs 128, lds 3072
+// limits: vgprs 192, lds 2560
 template <class T>
 KL_KERNEL(kSplitThreads, 2)
 attention_split_kernel(AttentionSplitArgs<T> a) {
   KL_DYNAMIC_SHARED(Vector16, queries);  // [8][vectors], then keys [kSplitKeys][vectors]
   KL_SHARED(AttentionSplitTile<T>, tile, );
-  uint32_t all = static_cast<uint32_t>(a.of.rows) * a.groups * a.chunks;
-  uint32_t step = static_cast<uint32_t>(kl::blocks());
+  int all = static_cast<int>(a.of.rows) * a.groups * a.chunks;
+  int step = static_cast<int>(kl::blocks());
   // Blocks of the same keys are neighbours.
-  for (uint32_t n = static_cast<uint32_t>(kl::block()); n < all; n += step) {
-    uint32_t group = n % a.groups, rest = n / a.groups;
+  for (int n = static_cast<int>(kl::block()); n < all; n += step) {
+    int group = n % a.groups, rest = n / a.groups;
     attention_split_chunk(a, rest / a.chunks, int64_t{group} * kSplitHeads, rest % a.chunks,
                           queries, queries + kSplitHeads * a.vectors, tile);
   }
@@ -310,24 +313,24 @@ attention_split_kernel(AttentionSplitArgs<T> a) {
 
 // Four columns of up to eight chunks of a thread's part, from chunk `first` on; absent ones as
 // zeros.
-KL_DEVICE void attention_combine_load(const float* values, int64_t padded, uint32_t first,
-                                      uint32_t live, bool inside, Vector16 (&got)[8]) {
+KL_DEVICE void attention_combine_load(const float* values, int64_t padded, int first, int live,
+                                      bool inside, Vector16 (&got)[8]) {
   KL_UNROLL
-  for (uint32_t i = 0; i < 8; ++i) {
-    uint32_t c = first + i * kCombineParts;
-    got[i] = inside && c < live ? *vectors_at(values + c * padded) : Vector16{};
+  for (int i = 0; i < 8; ++i) {
+    int c = first + i * kCombineParts;
+    got[i] = {};
+    if (inside && c < live) got[i] = *vectors_at(values + c * padded);
   }
 }
 
 // The weight of each of `live` chunks into shared memory; returns the sum of all probabilities.
 // Every warp comes to the same, the first one writes. Ends with a barrier.
-KL_DEVICE float attention_combine_weights(const float* stats, uint32_t live, float sink,
-                                          float* weight) {
+KL_DEVICE float attention_combine_weights(const float* stats, int live, float sink, float* weight) {
   constexpr int kEach = kSplitChunks / 32;  // chunks of a lane
   float top[kEach], sum[kEach], most = sink, all = 0;
   KL_UNROLL
   for (int i = 0; i < kEach; ++i) {
-    uint32_t c = static_cast<uint32_t>(kl::lane() + i * kl::warp_size());
+    int c = kl::lane() + i * kl::warp_size();
     top[i] = c < live ? stats[2 * c] : -kl::infinity();
     sum[i] = c < live ? stats[2 * c + 1] : 0.0f;
     most = kl::max_of(most, top[i]);
@@ -336,7 +339,7 @@ KL_DEVICE float attention_combine_weights(const float* stats, uint32_t live, flo
   bool none = most == -kl::infinity();
   KL_UNROLL
   for (int i = 0; i < kEach; ++i) {
-    uint32_t c = static_cast<uint32_t>(kl::lane() + i * kl::warp_size());
+    int c = kl::lane() + i * kl::warp_size();
     float w = none ? 0.0f : kl::exp_accurate(top[i] - most);
     all += w * sum[i];
     if (kl::warp() == 0 && c < live) weight[c] = w;
@@ -347,26 +350,26 @@ KL_DEVICE float attention_combine_weights(const float* stats, uint32_t live, flo
 }
 
 // Adds the chunks of one row, head and 128 columns.
-// limits: vgprs 64, lds 3072
+// limits: vgprs 128, lds 2560
 template <class T>
 KL_KERNEL(kCombineThreads)
 attention_combine_kernel(AttentionSplitArgs<T> a) {
   KL_SHARED(float, weight, [kSplitChunks]);
   KL_SHARED(Vector16, shared, [kCombineThreads]);
   constexpr int kColumns = kCombineAcross * 4;
-  uint32_t slices = static_cast<uint32_t>((a.padded + kColumns - 1) / kColumns);
-  uint32_t heads = static_cast<uint32_t>(a.of.heads), step = static_cast<uint32_t>(kl::blocks());
-  uint32_t all = static_cast<uint32_t>(a.of.rows) * heads * slices;
+  int slices = static_cast<int>((a.padded + kColumns - 1) / kColumns);
+  int heads = static_cast<int>(a.of.heads), step = static_cast<int>(kl::blocks());
+  int all = static_cast<int>(a.of.rows) * heads * slices;
   int part = kl::thread() / kCombineAcross, across = kl::thread() % kCombineAcross;
-  for (uint32_t n = static_cast<uint32_t>(kl::block()); n < all; n += step) {
-    uint32_t row = n / slices;  // and head
+  for (int n = static_cast<int>(kl::block()); n < all; n += step) {
+    int row = n / slices;  // and head
     int64_t t = row / heads, head = row % heads;
     int64_t column = n % slices * kColumns + across * 4;
     AttentionRange r = attention_range(a.of, t);
-    int64_t spans = (r.count + kSplitSpan - 1) / kSplitSpan;
-    uint32_t live = spans < a.chunks ? static_cast<uint32_t>(spans) : a.chunks;
+    int spans = (r.count + kSplitSpan - 1) / kSplitSpan;
+    int live = spans < a.chunks ? spans : a.chunks;
     const float* values = a.values + int64_t{row} * a.chunks * a.padded + column;
-    uint32_t first = static_cast<uint32_t>(part);
+    int first = part;
     bool inside = column < a.padded;
     Vector16 got[8];
     attention_combine_load(values, a.padded, first, live, inside,
@@ -375,9 +378,9 @@ attention_combine_kernel(AttentionSplitArgs<T> a) {
     float sum =
         attention_combine_weights(a.stats + int64_t{row} * a.chunks * 2, live, sink, weight);
     float value[4] = {};
-    for (uint32_t base = first; base < live;) {
+    for (int base = first; base < live;) {
       KL_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
+      for (int i = 0; i < 8; ++i) {
         if (base + i * kCombineParts >= live) continue;
         float x[4], w = weight[base + i * kCombineParts];
         unpack(got[i], x);
@@ -432,9 +435,9 @@ void launch_attention_split(GpuStream s, const char* op, const AttentionArgs<T>&
   int64_t chunks = attention_split_chunks(of.heads, max_keys);
   int64_t groups = (of.heads + kSplitHeads - 1) / kSplitHeads;
   a.padded = attention_split_padded(of.values);
-  a.groups = static_cast<uint32_t>(groups);
-  a.chunks = static_cast<uint32_t>(chunks);
-  a.step = static_cast<uint32_t>(attention_split_step(of.heads));
+  a.groups = static_cast<int>(groups);
+  a.chunks = static_cast<int>(chunks);
+  a.step = static_cast<int>(attention_split_step(of.heads));
   a.vectors = static_cast<int>((of.width + kPerVector<T> - 1) / kPerVector<T>);
   a.reciprocal = ((uint64_t{1} << 32) + a.vectors - 1) / a.vectors;
   a.whole = whole;
@@ -442,7 +445,7 @@ void launch_attention_split(GpuStream s, const char* op, const AttentionArgs<T>&
   a.stats = a.values + of.rows * of.heads * chunks * a.padded;
   int64_t shared = (kSplitHeads + kSplitKeys<T>)*a.vectors * 16;
   int64_t wanted = attention_split_workspace(of.rows, of.heads, of.values, max_keys);
-  int64_t slices = (a.padded + 127) / 128, most = int64_t{1} << 31;
+  int64_t slices = (a.padded + 127) / 128, most = int64_t{1} << 30;
   HADAL_CHECK(of.values <= kSplitMaxValues && shared <= 45 << 10 &&
                   of.rows * groups * chunks < most && of.rows * of.heads * slices < most,
               std::string("[") + op + "] keys of " + std::to_string(of.width) + " and values of " +

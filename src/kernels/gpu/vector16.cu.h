@@ -1,6 +1,8 @@
-// Sixteen bytes that a thread loads or stores at once, and the numbers in them. Addresses must be
-// multiples of 16. Part of the portable kernels (kl.h).
+// Sixteen bytes, or the four numbers, that a thread loads or stores at once. Addresses must be
+// multiples of that. Part of the portable kernels (kl.h).
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/gpu/kl.h"
 
@@ -10,12 +12,28 @@ struct alignas(16) [[gnu::may_alias]] Vector16 {
   uint32_t word[4];
 };
 
+struct alignas(8) [[gnu::may_alias]] Vector8 {
+  uint32_t word[2];
+};
+
+// Four numbers of type T.
+template <class T>
+using FourOf = std::conditional_t<sizeof(T) == 2, Vector8, Vector16>;
+
 template <class T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
 
 KL_DEVICE void unpack(const Vector16& v, float (&x)[4]) {
   KL_UNROLL
   for (int i = 0; i < 4; ++i) x[i] = std::bit_cast<float>(v.word[i]);
+}
+
+KL_DEVICE void unpack(const Vector8& v, float (&x)[4]) {
+  KL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    x[2 * i] = std::bit_cast<float>(v.word[i] << 16);
+    x[2 * i + 1] = std::bit_cast<float>(v.word[i] & 0xffff0000u);
+  }
 }
 
 // Eight bf16, the first in the low half of the first word.
@@ -32,6 +50,11 @@ KL_DEVICE Vector16 pack(const float* x) {
   KL_UNROLL
   for (int i = 0; i < 4; ++i) v.word[i] = std::bit_cast<uint32_t>(x[i]);
   return v;
+}
+
+// v, word by word: clang keeps an array of structs that are copied whole out of registers.
+KL_DEVICE Vector16 words_of(const Vector16& v) {
+  return {{v.word[0], v.word[1], v.word[2], v.word[3]}};
 }
 
 template <class T>
