@@ -5,10 +5,8 @@
 #include "gpu/attention_reference.h"
 #include "gpu/batches.h"
 #include "gpu/reference.h"
-#include "kernels/gpu/attention_split.cu.h"
 
 namespace hadal {
-namespace target = fiber;
 namespace {
 
 using namespace reference;
@@ -22,7 +20,7 @@ struct Workspace {
 
   bool end_untouched() const {
     for (int64_t i = bytes; i < bytes + 256; ++i)
-      if (*whole.at<uint8_t>(i) != 0xff) return false;
+      if (get(whole, i) != 0xff) return false;
     return true;
   }
 
@@ -82,12 +80,12 @@ int64_t most_keys(const MlaAttention& a) {
   return a.selected.empty() ? a.table.stride * a.table.page_size : a.selected.shape[1];
 }
 
-void check_mla(const Mla& c, std::vector<Steps::Sequence> sequences, fiber::Machine m) {
+void check_mla(const Mla& c, std::vector<Steps::Sequence> sequences, Machine m) {
   Arena arena;
   Steps steps(sequences, c.page_size, 9);
   MlaAttention a = make(arena, c, steps);
   Workspace w(steps.batch.rows, c.heads, c.values, most_keys(a));
-  target::mla_attention_split(&m, steps.batch, a, w.tensor);
+  target::mla_attention_split(on(m), steps.batch, a, w.tensor);
   expect_mla(c, steps, a,
              "heads " + std::to_string(c.heads) + " page " + std::to_string(c.page_size) + " " +
                  describe(m));
@@ -132,7 +130,7 @@ TEST(MlaAttentionSplit, MoreKeysThanChunks) {
     check_mla({DType::kBF16, 128, 16, 8, 64, 0}, {{1, 400}}, m);  // ten chunks
     check_mla({DType::kF32, 128, 8, 8, 64, 0}, {{1, 350}}, m);
   }
-  check_mla({DType::kBF16, 5, 16, 16, 64, 0}, {{1, 2600}}, {32, 3});  // 64 chunks
+  check_mla({DType::kBF16, 5, 16, 16, 64, 0}, {{1, 2600}}, machines()[0]);  // 64 chunks
 }
 
 TEST(MlaAttentionSplit, NoKeyGivesZero) {
@@ -146,7 +144,7 @@ TEST(MlaAttentionSplit, NoKeyGivesZero) {
     a.selected = arena.poison(DType::kI32, {1, 90});  // all -1
     a.out = arena.poison(DType::kF32, {1, 3, 20});
     Workspace w(1, 3, 20, 90);
-    target::mla_attention_split(&m, steps.batch, a, w.tensor);
+    target::mla_attention_split(on(m), steps.batch, a, w.tensor);
     expect_close(a.out, Doubles(60, 0.0), 0, 0, describe(m));
   }
 }
@@ -161,7 +159,7 @@ TEST(MlaAttentionSplit, OtherLengthsInTheSameCall) {
     Workspace w(3, c.heads, c.values, most_keys(a));
     for (auto positions : {std::vector{300, 40, 41}, {31, 260, 0}, {32, 64, 150}}) {
       std::copy(positions.begin(), positions.end(), steps.positions.begin());
-      target::mla_attention_split(&m, steps.batch, a, w.tensor);
+      target::mla_attention_split(on(m), steps.batch, a, w.tensor);
       expect_mla(c, steps, a, describe(m));
     }
   }
@@ -176,10 +174,10 @@ TEST(MlaAttentionSplit, ARowDependsOnItselfAlone) {
     Steps steps({{1, 30}, {1, 600}, {2, 3}}, 16, 2), alone({{1, 600}}, 16, 2);
     MlaAttention a = make(arena, c, steps);
     Workspace w(4, c.heads, c.values, most_keys(a));
-    fiber::Machine in_order{32, 0}, shuffled{32, 8, 1};
-    target::mla_attention_split(&in_order, steps.batch, a, w.tensor);
+    Machine in_order{32, 0}, shuffled{32, 8, 1};
+    target::mla_attention_split(on(in_order), steps.batch, a, w.tensor);
     // The second row alone, in a table with room for far longer ones.
-    std::vector<int32_t> pages(4096, -1);
+    Vector<int32_t> pages(4096, -1);
     std::copy_n(steps.pages.begin() + steps.table.stride, steps.table.stride, pages.begin());
     MlaAttention one = a;
     one.q = arena.poison(type, {1, c.heads, 40}, 1);
@@ -191,10 +189,10 @@ TEST(MlaAttentionSplit, ARowDependsOnItselfAlone) {
       set(one.entries, get(a.entries, i, j, k), i, j, k);
     });
     one.out = arena.poison(type, {1, c.heads, 40});
-    one.table.pages = pages.data();
+    one.table.pages = on_device(pages.data());
     one.table.stride = 4096;
     Workspace other(1, c.heads, c.values, most_keys(one));
-    target::mla_attention_split(&shuffled, alone.batch, one, other.tensor);
+    target::mla_attention_split(on(shuffled), alone.batch, one, other.tensor);
     expect_same(one.out, a.out.slice(0, 1, 2), "alone");
   }
 }
@@ -215,7 +213,7 @@ struct Sparse {
   int pad = 8;
 };
 
-void check_sparse(const Sparse& c, fiber::Machine m) {
+void check_sparse(const Sparse& c, Machine m) {
   Arena arena;
   Steps steps({{5, 0}, {1, 37}, {3, 9}, {2, 330}}, c.page_size, 3);
   int64_t rows = steps.batch.rows, capacity = c.window + 5, longest = 340;
@@ -247,7 +245,7 @@ void check_sparse(const Sparse& c, fiber::Machine m) {
   a.out = arena.poison(c.type, {rows, c.heads, c.width}, c.pad);
   int64_t entries = c.listed ? c.listed : steps.table.stride * c.page_size;
   Workspace w(rows, c.heads, c.width, c.window + (c.ratio ? entries : 0));
-  target::sparse_attention_split(&m, steps.batch, a, w.tensor);
+  target::sparse_attention_split(on(m), steps.batch, a, w.tensor);
   for (int64_t t = 0; t < rows; ++t) {
     int64_t s = steps.sequence[t], p = steps.positions[t];
     std::vector<Doubles> keys;

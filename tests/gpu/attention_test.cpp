@@ -1,12 +1,9 @@
-// Attention as fibers against double precision: any number of heads, pages of 1, 16 and 64 entries
+// Attention against double precision: any number of heads, pages of 1, 16 and 64 entries
 // in a random order, selections with gaps, windows that reach into the ring, sinks, pools beyond
 // 4 GiB.
-#include <sys/mman.h>
-
 #include "gpu/attention_reference.h"
 #include "gpu/batches.h"
 #include "gpu/reference.h"
-#include "kernels/gpu/attention.cu.h"
 
 namespace hadal {
 namespace {
@@ -20,7 +17,7 @@ struct Shape {
   int64_t listed;  // 0: all keys
 };
 
-void check_mla(const Shape& c, std::vector<Steps::Sequence> sequences, fiber::Machine m) {
+void check_mla(const Shape& c, std::vector<Steps::Sequence> sequences, Machine m) {
   Arena arena;
   Steps steps(sequences, c.page_size, 9);
   int64_t rows = steps.batch.rows;
@@ -36,7 +33,7 @@ void check_mla(const Shape& c, std::vector<Steps::Sequence> sequences, fiber::Ma
       for (int64_t i = 0, j = t % 2; i < c.listed && j <= steps.positions[t]; ++i)
         if (i % 5 != 3) set(a.selected, static_cast<double>(j), t, i), j += 3;
   }
-  fiber::mla_attention(&m, steps.batch, a);
+  target::mla_attention(on(m), steps.batch, a);
   for (int64_t t = 0; t < rows; ++t) {
     std::vector<Doubles> keys;
     auto add = [&](int64_t j) {
@@ -87,7 +84,7 @@ TEST(MlaAttention, NoKeyGivesZero) {
     a.table = steps.table;
     a.selected = arena.poison(DType::kI32, {1, 9});  // all -1
     a.out = arena.poison(DType::kF32, {1, 3, 20});
-    fiber::mla_attention(&m, steps.batch, a);
+    target::mla_attention(on(m), steps.batch, a);
     expect_close(a.out, Doubles(60, 0.0), 0, 0, describe(m));
   }
 }
@@ -99,7 +96,7 @@ struct Sparse {
   int64_t listed;
 };
 
-void check_sparse(const Sparse& c, fiber::Machine m) {
+void check_sparse(const Sparse& c, Machine m) {
   Arena arena;
   Steps steps({{5, 0}, {1, 37}, {3, 9}, {2, 130}}, c.page_size, 3);
   int64_t rows = steps.batch.rows, capacity = c.window + 5, longest = 140;
@@ -128,7 +125,7 @@ void check_sparse(const Sparse& c, fiber::Machine m) {
   a.sink = arena.normal(DType::kF32, {c.heads}, 0, [](int64_t) { return 3.0; });
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.width)));
   a.out = arena.poison(c.type, {rows, c.heads, c.width}, 3);
-  fiber::sparse_attention(&m, steps.batch, a);
+  target::sparse_attention(on(m), steps.batch, a);
   for (int64_t t = 0; t < rows; ++t) {
     int64_t s = steps.sequence[t], p = steps.positions[t];
     std::vector<Doubles> keys;
@@ -159,17 +156,15 @@ TEST(SparseAttention, WindowEntriesAndSink) {
 // A pool whose second page lies 5 GiB behind its first: only the touched pages take memory.
 TEST(MlaAttention, PoolsBeyondFourGiB) {
   int64_t bytes = (int64_t{5} << 30) + (1 << 20), width = 16, page_size = 16;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
+  SparseMemory memory(bytes);
   Arena arena;
   Steps steps({{1, 20}}, static_cast<int>(page_size), 1);
   steps.pages = {0, 1};
   MlaAttention a;
   a.table = steps.table;
-  a.table.pages = steps.pages.data();
+  a.table.pages = on_device(steps.pages.data());
   a.q = arena.normal(DType::kF32, {1, 1, width});
-  a.entries = Tensor(memory, DType::kF32, {2, page_size, width});
+  a.entries = Tensor(memory.data(), DType::kF32, {2, page_size, width});
   a.entries.stride[0] = (int64_t{5} << 30) / 4;
   a.out = arena.poison(DType::kF32, {1, 1, width});
   std::vector<Doubles> keys;
@@ -178,10 +173,9 @@ TEST(MlaAttention, PoolsBeyondFourGiB) {
       set(a.entries, std::sin(static_cast<double>(j * width + d)), j / 16, j % 16, d);
     keys.push_back(row_of(a.entries, j / 16, j % 16));
   }
-  fiber::Machine m;
-  fiber::mla_attention(&m, steps.batch, a);
+  Machine m;
+  target::mla_attention(on(m), steps.batch, a);
   expect_attended(a.out, 0, 0, attend(row_of(a.q, 0, 0), keys, a.scale, -INFINITY, width), "far");
-  munmap(memory, bytes);
 }
 
 // Neither the other rows nor the order of threads nor the grid change a bit.
@@ -193,13 +187,13 @@ TEST(MlaAttention, ARowDependsOnItselfAlone) {
   a.entries = arena.normal(DType::kBF16, {steps.page_count, 16, 40});
   a.table = steps.table;
   a.out = arena.poison(DType::kBF16, {4, 11, 40});
-  fiber::Machine in_order{32, 0}, shuffled{32, 8, 1};
-  fiber::mla_attention(&in_order, steps.batch, a);
+  Machine in_order{32, 0}, shuffled{32, 8, 1};
+  target::mla_attention(on(in_order), steps.batch, a);
   MlaAttention one = a;
   one.q = a.q.slice(0, 1, 2);
   one.out = arena.poison(DType::kBF16, {1, 11, 40});
   one.table.pages = steps.table.pages + steps.table.stride;
-  fiber::mla_attention(&shuffled, alone.batch, one);
+  target::mla_attention(on(shuffled), alone.batch, one);
   expect_same(one.out, a.out.slice(0, 1, 2), "alone");
 }
 

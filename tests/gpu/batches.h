@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "gpu/target.h"
 #include "kernels/batch.h"
 
 namespace hadal::reference {
@@ -31,20 +32,22 @@ struct Steps {
       slot.push_back(n - s);  // 1 .. n: slot 0 stays free
       longest = std::max(longest, begin + rows);
     }
+    // No spare memory behind the last number, for whatever checks accesses.
+    for (auto* v : {&positions, &sequence, &first_row, &start, &slot}) v->shrink_to_fit();
     batch.rows = first_row.back();
     batch.sequences = n;
-    batch.positions = positions.data();
-    batch.sequence = sequence.data();
-    batch.first_row = first_row.data();
-    batch.start = start.data();
-    batch.slot = slot.data();
+    batch.positions = on_device(positions.data());
+    batch.sequence = on_device(sequence.data());
+    batch.first_row = on_device(first_row.data());
+    batch.start = on_device(start.data());
+    batch.slot = on_device(slot.data());
     table.page_size = page_size;
     table.stride = (longest + page_size - 1) / page_size + 1;
     page_count = n * table.stride + 2;
     pages.resize(page_count);
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), random);
-    table.pages = pages.data();
+    table.pages = on_device(pages.data());
   }
   Steps(const Steps&) = delete;
 
@@ -57,7 +60,7 @@ struct Steps {
   Batch batch;
   PageTable table;
   int64_t page_count = 0;
-  std::vector<int32_t> positions, sequence, first_row, start, slot, pages;
+  Vector<int32_t> positions, sequence, first_row, start, slot, pages;
 };
 
 }  // namespace hadal::reference

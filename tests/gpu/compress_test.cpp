@@ -1,11 +1,9 @@
-// The KV compressor as fibers against double precision: both kinds of grouping, groups that began
+// The KV compressor against double precision: both kinds of grouping, groups that began
 // in an earlier step, each quantisation after it, permuted pages.
 #include <map>
 
 #include "gpu/batches.h"
 #include "gpu/reference.h"
-#include "kernels/gpu/compress.cu.h"
-#include "kernels/gpu/quant.cu.h"
 
 namespace hadal {
 namespace {
@@ -80,7 +78,7 @@ TEST_P(CompressTest, EntriesMatchDouble) {
   auto [type, ratio, overlap, dc] = GetParam();
   for (auto m : machines()) {
     Group u(type, ratio, overlap, dc);
-    fiber::compress(&m, u.steps.batch, u.c);
+    target::compress(on(m), u.steps.batch, u.c);
     bool bf16 = type == DType::kBF16;
     auto round = [&](double v) { return bf16 ? round_bf16(static_cast<float>(v)) : v; };
     Doubles want(u.c.entries.size(), NAN);  // what no group finishes stays unwritten
@@ -103,7 +101,7 @@ TEST_P(CompressTest, QuantisationIsTheRoundTripOfTheEntry) {
   auto [type, ratio, overlap, dc] = GetParam();
   for (auto m : machines()) {
     Group u(type, ratio, overlap, dc);
-    fiber::compress(&m, u.steps.batch, u.c);
+    target::compress(on(m), u.steps.batch, u.c);
     Tensor plain = u.c.entries;
     for (auto quant : {Compress::Quant::kFp8, Compress::Quant::kHadamardFp4}) {
       // The quantisers have tests of their own (quant_test.cpp).
@@ -116,13 +114,13 @@ TEST_P(CompressTest, QuantisationIsTheRoundTripOfTheEntry) {
           row = Tensor(row.data, row.dtype, {1, dc});
           if (std::isnan(get(row, 0))) continue;
           if (quant == Compress::Quant::kFp8) {
-            fiber::qdq_fp8(&m, row.slice(1, 0, dc - dc / 4), 64);
+            target::qdq_fp8(on(m), row.slice(1, 0, dc - dc / 4), 64);
           } else {
-            fiber::hadamard(&m, row);
-            fiber::qdq_fp4(&m, row);
+            target::hadamard(on(m), row);
+            target::qdq_fp4(on(m), row);
           }
         }
-      fiber::compress(&m, u.steps.batch, u.c);
+      target::compress(on(m), u.steps.batch, u.c);
       expect_same(u.c.entries, want, describe(m));
     }
   }
@@ -140,7 +138,7 @@ TEST(Compress, RowsTakeThePositionsBias) {
     Steps steps({{5, 2}, {1, 7}}, 2, 1);
     Tensor u = arena.normal(DType::kF32, {6, 37}, 1), g = arena.normal(DType::kF32, {6, 37});
     Tensor ape = arena.normal(DType::kBF16, {4, 37}, 2), ug = arena.poison(DType::kF32, {6, 74}, 1);
-    fiber::compress_rows(&m, steps.batch, u, g, ape, ug);
+    target::compress_rows(on(m), steps.batch, u, g, ape, ug);
     Doubles want;
     Arena::each(ug, [&](int64_t t, int64_t c, int64_t) {
       want.push_back(c < 37 ? get(u, t, c)

@@ -1,9 +1,7 @@
-// Embedding look-up and cache writes as fibers: whole results against the definitions, with rows
+// Embedding look-up and cache writes: whole results against the definitions, with rows
 // that are no multiple of the copy's unit, several sequences, more rows than a ring holds.
 #include "gpu/batches.h"
 #include "gpu/reference.h"
-#include "kernels/gpu/copy.cu.h"
-#include "kernels/gpu/embed.cu.h"
 
 namespace hadal {
 namespace {
@@ -16,7 +14,7 @@ TEST(Embed, RowsOfTheTableInEveryStream) {
       Arena arena;
       Tensor table = arena.normal(DType::kBF16, {11, 77}, 3);
       Tensor ids = arena.integers(DType::kI32, {5}, 11), out = arena.poison(type, {5, 4, 77}, 1);
-      fiber::embed(&m, ids.at<int32_t>(), table, out);
+      target::embed(on(m), ids.at<int32_t>(), table, out);
       Doubles want;
       Arena::each(out, [&](int64_t t, int64_t, int64_t c) {
         want.push_back(get(table, static_cast<int64_t>(get(ids, t)), c));
@@ -24,7 +22,7 @@ TEST(Embed, RowsOfTheTableInEveryStream) {
       expect_close(out, want, 0, 0, describe(m));
       EXPECT_TRUE(arena.padding_untouched());
       set(ids, 11, 2);
-      fiber::embed(&m, ids.at<int32_t>(), table, out);
+      target::embed(on(m), ids.at<int32_t>(), table, out);
       EXPECT_TRUE(std::isnan(get(out, 2, 3, 76)));
     }
   }
@@ -46,7 +44,7 @@ TEST_P(Copy, RingKeepsTheLastRows) {
       int64_t slot = steps.slot[steps.sequence[t]], at = steps.positions[t] % 8;
       for (int64_t c = 0; c < columns; ++c) want[(slot * 8 + at) * columns + c] = get(step, t, c);
     }
-    fiber::ring_write(&m, steps.batch, step, ring);
+    target::ring_write(on(m), steps.batch, step, ring);
     expect_close(ring, want, 0, 0, describe(m));
     EXPECT_TRUE(arena.padding_untouched());
   }
@@ -65,12 +63,12 @@ TEST_P(Copy, PagesAndLists) {
         int64_t at = steps.entry_row(steps.sequence[t], steps.positions[t]);
         for (int64_t c = 0; c < columns; ++c) want[at * columns + c] = get(rows, t, c);
       }
-      fiber::page_write(&m, steps.batch, rows, steps.table, pool);
+      target::page_write(on(m), steps.batch, rows, steps.table, pool);
       expect_close(pool, want, 0, 0, "pages, " + describe(m));
 
       Tensor list = arena.integers(DType::kI32, {13}, steps.batch.rows);
       Tensor out = arena.poison(type, {13, columns}, pad);
-      fiber::gather_rows(&m, rows, list.at<int32_t>(), 13, out);
+      target::gather_rows(on(m), rows, list.at<int32_t>(), 13, out);
       want.clear();
       Arena::each(out, [&](int64_t i, int64_t c, int64_t) {
         want.push_back(get(rows, static_cast<int64_t>(get(list, i)), c));

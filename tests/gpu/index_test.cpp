@@ -1,11 +1,9 @@
-// Lightning-indexer scores and top-k as fibers against double precision and a plain sort.
+// Lightning-indexer scores and top-k against double precision and a plain sort.
 #include <algorithm>
 #include <numeric>
 
 #include "gpu/batches.h"
 #include "gpu/reference.h"
-#include "kernels/gpu/index_score.cu.h"
-#include "kernels/gpu/topk.cu.h"
 
 namespace hadal {
 namespace {
@@ -31,7 +29,7 @@ TEST_P(Index, ScoresMatchDouble) {
     a.table = steps.table, a.ratio = shape.ratio, a.round_bf16 = round;
     a.row0 = 1, a.rows = 4;
     a.scores = arena.poison(DType::kF32, {4, 160}, 1);
-    fiber::index_score(&m, steps.batch, a);
+    target::index_score(on(m), steps.batch, a);
     Doubles want, size;
     Arena::each(a.scores, [&](int64_t i, int64_t j, int64_t) {
       int64_t t = i + 1, s = steps.sequence[t];
@@ -53,7 +51,7 @@ TEST_P(Index, ScoresMatchDouble) {
                  describe(m));
     EXPECT_TRUE(arena.padding_untouched());
     for (int64_t i = 0; round && i < 4; ++i) {  // its results are bf16 numbers
-      float v = *a.scores.at<float>(i);
+      auto v = static_cast<float>(get(a.scores, i, 0));
       EXPECT_TRUE(std::isnan(v) || v == round_bf16(v));
     }
   }
@@ -70,7 +68,7 @@ TEST(Index, Weights) {
       Arena arena;
       Tensor raw = arena.normal(DType::kBF16, {5, 33}, 3),
              out = arena.poison(DType::kF32, {5, 33}, 1);
-      fiber::index_weights(&m, raw, 0.37f, round, out);
+      target::index_weights(on(m), raw, 0.37f, round, out);
       Doubles want;
       Arena::each(raw,
                   [&](int64_t i, int64_t j, int64_t) { want.push_back(get(raw, i, j) * 0.37f); });
@@ -96,7 +94,7 @@ void check_topk(std::vector<int> visible, int ratio, int64_t k, F&& draw) {
     Tensor out = arena.poison(DType::kI32, {rows, k});
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < k; ++j) set(out, -77, i, j);
-    fiber::topk(&m, steps.batch, 1, scores, ratio, out);
+    target::topk(on(m), steps.batch, 1, scores, ratio, out);
     for (int64_t i = 0; i < rows; ++i) {
       ASSERT_EQ((steps.positions[i + 1] + 1) / ratio, visible[i]);
       std::vector<int> order(visible[i]);

@@ -1,8 +1,7 @@
-// Matrix products as fibers against double-precision sums over weight_value(), the definition of
+// Matrix products against double-precision sums over weight_value(), the definition of
 // every format: sizes that are no multiples of any tile, strided rows, slices that start inside a
 // scale block, experts without rows.
 #include "gpu/reference.h"
-#include "kernels/gpu/linear.cu.h"
 
 namespace hadal {
 namespace {
@@ -20,24 +19,27 @@ Weight make_weight(Arena& arena, DType type, int64_t n, int64_t k, DType scale_t
   }
   if (type == DType::kF16) {
     w.data = arena.poison(type, {n, k}, 3);
+    const Tensor& codes = on_host(w.data);
     Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
-      *w.data.at<uint16_t>(i, j) = static_cast<uint16_t>(arena.random()() & 0xbfff);  // up to 2
+      *codes.at<uint16_t>(i, j) = static_cast<uint16_t>(arena.random()() & 0xbfff);  // up to 2
     });
     return w;
   }
   bool fp4 = type == DType::kI8;
   w.data = arena.poison(type, {n, fp4 ? k / 2 : k}, 5);
+  const Tensor& codes = on_host(w.data);
   Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
     uint8_t code = random();
-    *w.data.at<uint8_t>(i, j) = !fp4 && (code & 0x7f) == 0x7f ? 0 : code;
+    *codes.at<uint8_t>(i, j) = !fp4 && (code & 0x7f) == 0x7f ? 0 : code;
   });
   int64_t rows = fp4 ? n : (row0 + n + 127) / 128, columns = fp4 ? k / 32 : (k + 127) / 128;
   w.scale = arena.poison(scale_type, {rows, columns}, 1);
+  const Tensor& scales = on_host(w.scale);
   Arena::each(w.scale, [&](int64_t i, int64_t j, int64_t) {
     if (scale_type == DType::kF32)
       set(w.scale, 0.01 * (1 + random()), i, j);
     else
-      *w.scale.at<uint8_t>(i, j) = static_cast<uint8_t>(120 + random() % 12);
+      *scales.at<uint8_t>(i, j) = static_cast<uint8_t>(120 + random() % 12);
   });
   return w;
 }
@@ -49,9 +51,10 @@ Activation make_activation(Arena& arena, DType type, int64_t m, int64_t k) {
     return x;
   }
   x.data = arena.poison(type, {m, k}, 3);
+  const Tensor& codes = on_host(x.data);
   Arena::each(x.data, [&](int64_t i, int64_t j, int64_t) {
     auto code = static_cast<uint8_t>(arena.random()());
-    *x.data.at<uint8_t>(i, j) = (code & 0x7f) == 0x7f ? 0 : code;
+    *codes.at<uint8_t>(i, j) = (code & 0x7f) == 0x7f ? 0 : code;
   });
   x.scale = arena.normal(DType::kF32, {m, (k + 127) / 128}, 2);
   return x;
@@ -117,10 +120,10 @@ TEST(Linear, MatchesDouble) {
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = 0; j < n; ++j)
             for (int64_t c = 0; c < k; ++c)
-              want[i * n + j].add(value(x, i, c), weight_value(w, j, c));
+              want[i * n + j].add(value(x, i, c), weight_value(on_host(w), j, c));
         for (auto machine : machines()) {
           Tensor y = arena.poison(out, {m, n}, 3);
-          fiber::linear(&machine, x, w, y);
+          target::linear(on(machine), x, w, y);
           expect_dots(y, want, name(f) + " " + describe(machine));
         }
         EXPECT_TRUE(arena.padding_untouched());
@@ -141,8 +144,8 @@ TEST(Linear, OddWidths) {
       std::vector<Dot> want(27);
       for (int64_t i = 0; i < 27; ++i)
         for (int64_t c = 0; c < 147; ++c)
-          want[i].add(value(x, i / 9, c), weight_value(w, i % 9, c));
-      fiber::linear(&machine, x, w, y);
+          want[i].add(value(x, i / 9, c), weight_value(on_host(w), i % 9, c));
+      target::linear(on(machine), x, w, y);
       expect_dots(y, want, name(f) + " " + describe(machine));
     }
   }
@@ -153,9 +156,9 @@ TEST(Linear, ARowDependsOnItselfAlone) {
   Activation x = make_activation(arena, DType::kF8E4M3, 40, 288);
   Weight w = make_weight(arena, DType::kF8E4M3, 30, 288, DType::kF32, 0);
   Tensor y = arena.poison(DType::kF32, {40, 30}), one = arena.poison(DType::kF32, {1, 30});
-  fiber::Machine in_order{32, 0}, shuffled{64, 3, 1};
-  fiber::linear(&in_order, x, w, y);
-  fiber::linear(&shuffled, {x.data.slice(0, 37, 38), x.scale.slice(0, 37, 38)}, w, one);
+  Machine in_order{32, 0}, shuffled{64, 3, 1};
+  target::linear(on(in_order), x, w, y);
+  target::linear(on(shuffled), {x.data.slice(0, 37, 38), x.scale.slice(0, 37, 38)}, w, one);
   expect_same(one, y.slice(0, 37, 38), "alone, on another warp width");
 }
 
@@ -186,11 +189,12 @@ TEST(Linear, ExpertsTakeTheirRows) {
             for (int64_t j = 0; j < n; ++j) {
               Dot d;
               int64_t from = gathered ? static_cast<int64_t>(get(rows, i)) : i;
-              for (int64_t c = 0; c < k; ++c) d.add(value(x, from, c), weight_value(w[e], j, c));
+              for (int64_t c = 0; c < k; ++c)
+                d.add(value(x, from, c), weight_value(on_host(w[e]), j, c));
               want[i * n + j] = d;
             }
-        fiber::grouped_linear(&machine, x, gathered ? rows.at<int32_t>() : nullptr,
-                              offsets.at<int32_t>(), w, y);
+        target::grouped_linear(on(machine), x, gathered ? rows.at<int32_t>() : nullptr,
+                               offsets.at<int32_t>(), w, y);
         expect_dots(y, want, name(f) + " " + describe(machine));
         EXPECT_TRUE(arena.padding_untouched());
       }
@@ -214,10 +218,10 @@ TEST(Linear, HeadsAndTheirTranspose) {
       std::vector<Dot> want;
       Arena::each(y, [&](int64_t i, int64_t g, int64_t j) {
         Dot d;
-        for (int64_t c = 0; c < k; ++c) d.add(get(x, i, g, c), weight_value(w[g], j, c));
+        for (int64_t c = 0; c < k; ++c) d.add(get(x, i, g, c), weight_value(on_host(w[g]), j, c));
         want.push_back(d);
       });
-      fiber::batched_linear(&machine, x, w, y);
+      target::batched_linear(on(machine), x, w, y);
       expect_dots(y, want, "plain, " + describe(machine));
 
       Tensor xt = arena.normal(active, {m, groups, n}, 2),
@@ -225,10 +229,10 @@ TEST(Linear, HeadsAndTheirTranspose) {
       want.clear();
       Arena::each(yt, [&](int64_t i, int64_t g, int64_t j) {
         Dot d;
-        for (int64_t c = 0; c < n; ++c) d.add(get(xt, i, g, c), weight_value(w[g], c, j));
+        for (int64_t c = 0; c < n; ++c) d.add(get(xt, i, g, c), weight_value(on_host(w[g]), c, j));
         want.push_back(d);
       });
-      fiber::batched_linear_transposed(&machine, xt, w, yt);
+      target::batched_linear_transposed(on(machine), xt, w, yt);
       expect_dots(yt, want, "transposed, " + describe(machine));
       EXPECT_TRUE(arena.padding_untouched());
     }

@@ -1,11 +1,9 @@
-// Router, sort, gated activation and combine as fibers against double precision. Chosen experts
+// Router, sort, gated activation and combine against double precision. Chosen experts
 // must be those of fp64 wherever the gap exceeds 1e-6; what is left out must stay untouched.
 #include <algorithm>
 #include <numeric>
 
 #include "gpu/reference.h"
-#include "kernels/gpu/moe_combine.cu.h"
-#include "kernels/gpu/moe_route.cu.h"
 
 namespace hadal {
 namespace {
@@ -52,7 +50,7 @@ void check_route(const Shape& s, DType type, RouterScore kind, double bias_scale
     set(logits, NAN, 4, s.experts / 2);
     Tensor chosen = arena.poison(DType::kI32, {rows, s.k}, 10);
     Tensor weights = arena.poison(DType::kF32, {rows, s.k}, 10);
-    fiber::route(&m, logits, nullptr, r, chosen, weights);
+    target::route(on(m), logits, nullptr, r, chosen, weights);
     int checked = 0;
     for (int64_t t = 0; t < rows; ++t) {
       if (t == 4) {
@@ -114,7 +112,7 @@ TEST(Route, EqualScoresGoToTheLowerIndex) {
     Router r;
     r.k = 4;
     Tensor chosen = arena.poison(DType::kI32, {1, 4}), weights = arena.poison(DType::kF32, {1, 4});
-    fiber::route(&m, logits, nullptr, r, chosen, weights);
+    target::route(on(m), logits, nullptr, r, chosen, weights);
     expect_close(chosen, {66, 0, 1, 2}, 0, 0, describe(m));
   }
 }
@@ -127,7 +125,7 @@ TEST(Route, EqualGroupsGoToTheLowerIndex) {
     Router r;
     r.k = 6, r.groups = 8, r.kept_groups = 2;
     Tensor chosen = arena.poison(DType::kI32, {1, 6}), weights = arena.poison(DType::kF32, {1, 6});
-    fiber::route(&m, logits, nullptr, r, chosen, weights);
+    target::route(on(m), logits, nullptr, r, chosen, weights);
     expect_close(chosen, {0, 1, 2, 3, 4, 5}, 0, 0, describe(m));
     expect_close(weights, Doubles(6, 1.0 / 6), 1e-6, 0, describe(m));
   }
@@ -141,7 +139,7 @@ TEST(Route, HashLayersChooseByToken) {
     r.k = 4, r.score = RouterScore::kSqrtSoftplus;
     r.table = arena.integers(DType::kI64, {9, 4}, 16);
     Tensor chosen = arena.poison(DType::kI32, {3, 4}), weights = arena.poison(DType::kF32, {3, 4});
-    fiber::route(&m, logits, ids.at<int32_t>(), r, chosen, weights);
+    target::route(on(m), logits, ids.at<int32_t>(), r, chosen, weights);
     for (int64_t t = 0; t < 3; ++t) {
       double sum = 0, v[4];
       for (int k = 0; k < 4; ++k) {
@@ -152,7 +150,7 @@ TEST(Route, HashLayersChooseByToken) {
       for (int k = 0; k < 4; ++k) EXPECT_NEAR(get(weights, t, k), v[k] / sum, 1e-6);
     }
     set(r.table, 16, static_cast<int64_t>(get(ids, 1)), 2);
-    fiber::route(&m, logits, ids.at<int32_t>(), r, chosen, weights);
+    target::route(on(m), logits, ids.at<int32_t>(), r, chosen, weights);
     EXPECT_EQ(get(chosen, 1, 0), -1);
   }
 }
@@ -161,15 +159,15 @@ struct Sorted {
   Tensor chosen, offsets, pair, row;
 };
 
-Sorted sort(Arena& arena, fiber::Machine& m, int64_t rows, int64_t k, int64_t experts) {
+Sorted sort(Arena& arena, Machine& m, int64_t rows, int64_t k, int64_t experts) {
   Sorted s;
   s.chosen = arena.integers(DType::kI32, {rows, k}, experts);
   if (rows > 2) set(s.chosen, -1, 1, 0), set(s.chosen, -1, rows - 1, k - 1);
   s.offsets = arena.poison(DType::kI32, {experts + 1});
   s.pair = arena.poison(DType::kI32, {rows * k});
   s.row = arena.poison(DType::kI32, {rows * k});
-  fiber::moe_sort(&m, s.chosen, experts, s.offsets.at<int32_t>(), s.pair.at<int32_t>(),
-                  s.row.at<int32_t>());
+  target::moe_sort(on(m), s.chosen, experts, s.offsets.at<int32_t>(), s.pair.at<int32_t>(),
+                   s.row.at<int32_t>());
   return s;
 }
 
@@ -206,8 +204,8 @@ TEST(Moe, SwigluClampsAndWeighs) {
         Tensor y = arena.poison(type, {6, 45}, 3), weights = arena.normal(DType::kF32, {9});
         Tensor pair = arena.integers(DType::kI32, {6}, 9), used = arena.poison(DType::kI32, {1});
         set(used, 4, 0);
-        fiber::swiglu(&m, gate, up, limit, weights.at<float>(), pair.at<int32_t>(),
-                      used.at<int32_t>(), y);
+        target::swiglu(on(m), gate, up, limit, weights.at<float>(), pair.at<int32_t>(),
+                       used.at<int32_t>(), y);
         double bound = limit > 0 ? limit : INFINITY;
         Doubles want;
         Arena::each(y, [&](int64_t i, int64_t c, int64_t) {
@@ -217,7 +215,7 @@ TEST(Moe, SwigluClampsAndWeighs) {
           want.push_back(i < 4 ? w * g / (1 + std::exp(-g)) * u : NAN);
         });
         expect_close(y, want, rounding(type), 1e-30, describe(m));
-        fiber::swiglu(&m, gate, up, limit, nullptr, nullptr, nullptr, gate);
+        target::swiglu(on(m), gate, up, limit, nullptr, nullptr, nullptr, gate);
         EXPECT_FALSE(std::isnan(get(gate, 5, 44)));
         EXPECT_TRUE(arena.padding_untouched());
       }
@@ -247,8 +245,8 @@ TEST(Moe, CombineAddsAllExpertsOfAToken) {
         }
         for (int64_t n = 0; shared && n < rows * columns; ++n)
           want[n] += get(add, n / columns, n % columns);
-        fiber::moe_combine(&m, y, s.pair.at<int32_t>(), s.offsets.at<int32_t>(9), k,
-                           weights.at<float>(), add, position.at<int32_t>(), out);
+        target::moe_combine(on(m), y, s.pair.at<int32_t>(), s.offsets.at<int32_t>(9), k,
+                            weights.at<float>(), add, position.at<int32_t>(), out);
         expect_close(out, want, rounding(type), 2e-6, describe(m));
         EXPECT_TRUE(arena.padding_untouched());
       }

@@ -1,8 +1,6 @@
-// Normalisations as fibers against double precision: rows scaled by their index (which a random row
+// Normalisations against double precision: rows scaled by their index (which a random row
 // would hide), odd widths, padded strides, and the fused forms bit for bit against their parts.
 #include "gpu/reference.h"
-#include "kernels/gpu/norm.cu.h"
-#include "kernels/gpu/quant.cu.h"
 
 namespace hadal {
 namespace {
@@ -35,10 +33,10 @@ TEST_P(Norm, RmsNormMatchesDouble) {
       Tensor x = arena.normal(type, {7, columns}, 3, row_scale),
              w = arena.normal(weight, {columns});
       Tensor y = arena.poison(type, {7, columns}, 5);
-      fiber::rms_norm(&m, x, w, kEps, y);
+      target::rms_norm(on(m), x, w, kEps, y);
       expect_close(y, rms_norm(x, {}, w), rounding(type), 1e-30, describe(m));
       Doubles unweighted = rms_norm(x, {}, {});
-      fiber::rms_norm(&m, x, {}, kEps, x);
+      target::rms_norm(on(m), x, {}, kEps, x);
       expect_close(x, unweighted, rounding(type), 1e-30, "in place, " + describe(m));
       EXPECT_TRUE(arena.padding_untouched());
     }
@@ -55,7 +53,7 @@ TEST_P(Norm, AddRmsNormUsesTheUnroundedSum) {
     Doubles want = rms_norm(x, delta, w), sum;
     Arena::each(
         x, [&](int64_t i, int64_t j, int64_t) { sum.push_back(get(x, i, j) + get(delta, i, j)); });
-    fiber::add_rms_norm(&m, x, delta, w, kEps, y);
+    target::add_rms_norm(on(m), x, delta, w, kEps, y);
     // Sums that cancel carry the rounding of their terms, hence the absolute part.
     expect_close(y, want, rounding(type), 1e-6, "y, " + describe(m));
     expect_close(x, sum, rounding(type, 0), 1e-6, "residual, " + describe(m));
@@ -77,18 +75,18 @@ TEST_P(Norm, QuantisedFormHasTheBitsOfItsParts) {
                        arena.poison(DType::kF32, {5, blocks})};
       Activation codes2{arena.poison(DType::kF8E4M3, {5, columns}, 7),
                         arena.poison(DType::kF32, {5, blocks})};
-      fiber::add_rms_norm(&m, x, delta, w, kEps, y);
-      fiber::quantize_fp8(&m, y, pow2, codes);
-      fiber::add_rms_norm_quant(&m, x2, delta, w, kEps, y2, pow2, codes2);
+      target::add_rms_norm(on(m), x, delta, w, kEps, y);
+      target::quantize_fp8(on(m), y, pow2, codes);
+      target::add_rms_norm_quant(on(m), x2, delta, w, kEps, y2, pow2, codes2);
       expect_same(y2, y, "y");
       expect_same(x2, x, "residual");
       expect_same(codes2.data, codes.data, "codes");
       expect_same(codes2.scale, codes.scale, "scales");
       Activation codes3{arena.poison(DType::kF8E4M3, {5, columns}, 7),
                         arena.poison(DType::kF32, {5, blocks})};
-      fiber::rms_norm(&m, x, w, kEps, y);
-      fiber::quantize_fp8(&m, y, pow2, codes);
-      fiber::add_rms_norm_quant(&m, x, {}, w, kEps, {}, pow2, codes3);
+      target::rms_norm(on(m), x, w, kEps, y);
+      target::quantize_fp8(on(m), y, pow2, codes);
+      target::add_rms_norm_quant(on(m), x, {}, w, kEps, {}, pow2, codes3);
       expect_same(codes3.data, codes.data, "codes without y");
       EXPECT_TRUE(arena.padding_untouched());
     }
@@ -110,7 +108,7 @@ TEST_P(Norm, LayerNormMatchesDouble) {
         want.push_back((get(x, i, c) - mean) / std::sqrt(squares / n + kEps) * get(w, c) +
                        get(b, c));
     }
-    fiber::layer_norm(&m, x, w, b, kEps, y);
+    target::layer_norm(on(m), x, w, b, kEps, y);
     expect_close(y, want, rounding(type), 2e-6, describe(m));
   }
 }
@@ -120,11 +118,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
                                           testing::Values(1, 64, 130, 517, 7168)));
 
 TEST(Norm, NoRowsIsNoWork) {
-  fiber::Machine m;
+  Machine m;
   Arena arena;
   Tensor x = arena.poison(DType::kF32, {0, 64}), w = arena.normal(DType::kF32, {64});
-  fiber::rms_norm(&m, x, w, kEps, x);
-  EXPECT_TRUE(std::isnan(*x.at<float>()));
+  target::rms_norm(on(m), x, w, kEps, x);
+  EXPECT_TRUE(std::isnan(get(x, 0, 0)));
 }
 
 }  // namespace

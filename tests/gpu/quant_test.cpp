@@ -1,7 +1,7 @@
-// Quantisers as fibers. The codes and scales are compared with a search over all codes in double
+// Quantisers. The codes and scales are compared with a search over all codes in double
 // precision, the Hadamard transform with its defining matrix; short last blocks, padded rows.
 #include "gpu/reference.h"
-#include "kernels/gpu/quant.cu.h"
+#include "kernels/gpu/kl.h"
 
 namespace hadal {
 namespace {
@@ -57,7 +57,7 @@ TEST_P(Quant, CodesAreTheNearest) {
       Activation out{arena.poison(DType::kF8E4M3, {5, columns}, 5),
                      arena.poison(DType::kF32, {5, blocks}, 1)};
       set(x, 0, 1, 0);
-      fiber::quantize_fp8(&m, x, pow2, out);
+      target::quantize_fp8(on(m), x, pow2, out);
       Doubles scales, codes;
       for (int64_t r = 0; r < 5; ++r) {
         for (int64_t b = 0; b < blocks; ++b) {
@@ -86,7 +86,7 @@ TEST_P(Quant, RoundTripsGiveTheNearestValues) {
   for (auto m : machines()) {
     Arena arena;
     Tensor x = arena.normal(type, {5, columns}, 3, row_scale), before = arena.copy(x);
-    fiber::qdq_fp8(&m, x, 64);
+    target::qdq_fp8(on(m), x, 64);
     auto values = fp8_values();
     Doubles want;
     for (int64_t r = 0; r < 5; ++r)
@@ -100,7 +100,7 @@ TEST_P(Quant, RoundTripsGiveTheNearestValues) {
 
     int64_t wide = (columns + 31) / 32 * 32;
     Tensor y = arena.normal(type, {5, wide}, 2, row_scale), y0 = arena.copy(y);
-    fiber::qdq_fp4(&m, y);
+    target::qdq_fp4(on(m), y);
     want.clear();
     for (int64_t r = 0; r < 5; ++r)
       for (int64_t c = 0; c < wide; ++c) {
@@ -123,7 +123,7 @@ TEST(Quant, AZeroBlockAndANanStayWhatTheyAre) {
     for (int64_t c = 0; c < 128; ++c) set(x, 0, 0, c);
     set(x, NAN, 1, 77);
     Activation out{arena.poison(DType::kF8E4M3, {2, 128}), arena.poison(DType::kF32, {2, 1})};
-    fiber::quantize_fp8(&m, x, false, out);
+    target::quantize_fp8(on(m), x, false, out);
     for (int64_t c = 0; c < 128; ++c) EXPECT_EQ(get(out.data, 0, c), 0);
     for (int64_t c = 0; c < 128; ++c) EXPECT_EQ(std::isnan(get(out.data, 1, c)), c == 77);
   }
@@ -143,7 +143,7 @@ TEST(Quant, HadamardIsItsMatrix) {
               sum += __builtin_parityll(i & j) ? -get(x, r, j) : get(x, r, j);
             want.push_back(sum / std::sqrt(static_cast<double>(n)));
           }
-        fiber::hadamard(&m, x);
+        target::hadamard(on(m), x);
         expect_close(x, want, rounding(type), 2e-6, describe(m));
         EXPECT_TRUE(arena.padding_untouched());
       }

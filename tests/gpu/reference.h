@@ -1,5 +1,5 @@
 // What the tests of the portable kernels share: tensors whose unwritten numbers are NaN, the hard
-// inputs that hide no fault, the machines to run on, and comparison with double-precision results.
+// inputs that hide no fault, and comparison with double-precision results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,20 +12,12 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "kernels/gpu/kl_fiber.h"
+#include "gpu/target.h"
 
 namespace hadal::reference {
 
-// Both warp widths, each in order and with threads, blocks and grid size shuffled. What
-// ThreadSanitizer finds does not depend on the order, so one each is enough for it.
-inline std::vector<fiber::Machine> machines() {
-#ifdef __SANITIZE_THREAD__
-  return {{32, 11, 3}, {64, 12, 2}};
-#endif
-  return {{32, 0}, {32, 11, 3}, {64, 0}, {64, 12, 2}};
-}
-
-inline double get(const Tensor& t, int64_t i, int64_t j = 0, int64_t k = 0) {
+inline double get(const Tensor& device, int64_t i, int64_t j = 0, int64_t k = 0) {
+  const Tensor& t = on_host(device);
   switch (t.dtype) {
     case DType::kF32:
       return *t.at<float>(i, j, k);
@@ -44,7 +36,8 @@ inline double get(const Tensor& t, int64_t i, int64_t j = 0, int64_t k = 0) {
   }
 }
 
-inline void set(const Tensor& t, double v, int64_t i, int64_t j = 0, int64_t k = 0) {
+inline void set(const Tensor& device, double v, int64_t i, int64_t j = 0, int64_t k = 0) {
+  const Tensor& t = on_host(device);
   switch (t.dtype) {
     case DType::kF32:
       *t.at<float>(i, j, k) = static_cast<float>(v);
@@ -77,10 +70,9 @@ class Arena {
     d.back() += pad;
     int64_t n = 1;
     for (int64_t x : d) n *= x;
-    auto bytes = std::make_unique<std::vector<uint8_t>>(std::max<int64_t>(1, n) * dtype_size(t),
-                                                        uint8_t{0xff});
-    Tensor whole(bytes->data(), t, {n});
-    Tensor out(bytes->data(), t, dims);
+    auto bytes =
+        std::make_unique<Vector<uint8_t>>(std::max<int64_t>(1, n) * dtype_size(t), uint8_t{0xff});
+    Tensor out(on_device(bytes->data()), t, dims);
     for (int i = out.rank - 2, step = static_cast<int>(d.back()); i >= 0; --i) {
       out.stride[i] = step;
       step *= static_cast<int>(d[i]);
@@ -112,9 +104,9 @@ class Arena {
   Tensor copy(const Tensor& t) {
     for (auto& o : owned_) {
       if (o.view.data != t.data) continue;
-      auto bytes = std::make_unique<std::vector<uint8_t>>(*o.bytes);
+      auto bytes = std::make_unique<Vector<uint8_t>>(*o.bytes);
       Tensor out = t;
-      out.data = bytes->data();
+      out.data = on_device(bytes->data());
       owned_.push_back({std::move(bytes), out, o.pad});
       return out;
     }
@@ -147,7 +139,7 @@ class Arena {
 
  private:
   struct Owned {
-    std::unique_ptr<std::vector<uint8_t>> bytes;
+    std::unique_ptr<Vector<uint8_t>> bytes;
     Tensor view;
     int64_t pad;
   };
@@ -186,10 +178,6 @@ inline Doubles numbers(const Tensor& t) {
 
 inline void expect_same(const Tensor& got, const Tensor& want, const std::string& what) {
   expect_close(got, numbers(want), 0, 0, what);
-}
-
-inline std::string describe(const fiber::Machine& m) {
-  return "warp " + std::to_string(m.warp_size) + " seed " + std::to_string(m.seed);
 }
 
 }  // namespace hadal::reference

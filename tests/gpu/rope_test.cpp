@@ -1,7 +1,6 @@
-// Rotary positions as fibers against double precision, both pair layouts, forward and inverse, with
+// Rotary positions against double precision, both pair layouts, forward and inverse, with
 // strided heads and in place.
 #include "gpu/reference.h"
-#include "kernels/gpu/rope.cu.h"
 
 namespace hadal {
 namespace {
@@ -16,7 +15,7 @@ TEST(Rope, AnglesOfLargePositions) {
     for (int i = 0; i < 5; ++i) set(positions, p[i], i);
     for (int i = 0; i < 37; ++i) set(freqs, std::pow(10000.0, -i / 37.0), i);
     Tensor angles = arena.poison(DType::kF32, {5, 37, 2});
-    fiber::rope_angles(&m, positions.at<int32_t>(), freqs, angles);
+    target::rope_angles(on(m), positions.at<int32_t>(), freqs, angles);
     Doubles want;
     for (int t = 0; t < 5; ++t)
       for (int i = 0; i < 37; ++i) {
@@ -50,9 +49,9 @@ TEST_P(Rope, RotatesPairs) {
           out[p] = get(x, t, h, p) * c - get(x, t, h, q) * s;
           out[q] = get(x, t, h, p) * s + get(x, t, h, q) * c;
         }
-    fiber::rope(&m, x, angles, pairs, inverse, y);
+    target::rope(on(m), x, angles, pairs, inverse, y);
     expect_close(y, want, rounding(type), 1e-6, describe(m));
-    fiber::rope(&m, x, angles, pairs, inverse, x);
+    target::rope(on(m), x, angles, pairs, inverse, x);
     expect_same(x, y, "in place");
     EXPECT_TRUE(arena.padding_untouched());
   }

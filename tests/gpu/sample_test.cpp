@@ -1,7 +1,6 @@
-// Sampling as fibers: the best logit, draws against the same noise in double precision and against
+// Sampling: the best logit, draws against the same noise in double precision and against
 // the softmax they must follow, and rows that must not be sampled.
 #include "gpu/reference.h"
-#include "kernels/gpu/sample.cu.h"
 
 namespace hadal {
 namespace {
@@ -9,13 +8,13 @@ namespace {
 using namespace reference;
 
 struct Rows {
-  std::vector<float> temperature;
-  std::vector<uint64_t> seed, index;
-  std::vector<int32_t> token, bad;
+  Vector<float> temperature;
+  Vector<uint64_t> seed, index;
+  Vector<int32_t> token, bad;
   explicit Rows(size_t n) : temperature(n), seed(n), index(n), token(n, -5), bad(n, -5) {}
-  void sample(fiber::Machine& m, const Tensor& logits) {
-    fiber::sample(&m, logits, temperature.data(), seed.data(), index.data(), token.data(),
-                  bad.data());
+  void sample(Machine& m, const Tensor& logits) {
+    target::sample(on(m), logits, on_device(temperature.data()), on_device(seed.data()),
+                   on_device(index.data()), on_device(token.data()), on_device(bad.data()));
   }
 };
 
@@ -30,8 +29,8 @@ TEST(Sample, TemperatureZeroIsTheBest) {
       set(logits, INFINITY, 5, 1), set(logits, -INFINITY, 5, 2);
       Rows r(6);
       r.sample(m, logits);
-      EXPECT_EQ(r.token, (std::vector<int32_t>{1000, 0, 300, 0, -1, -1})) << describe(m);
-      EXPECT_EQ(r.bad, (std::vector<int32_t>{0, 0, 0, 0, 1, 2})) << describe(m);
+      EXPECT_EQ(r.token, (Vector<int32_t>{1000, 0, 300, 0, -1, -1})) << describe(m);
+      EXPECT_EQ(r.bad, (Vector<int32_t>{0, 0, 0, 0, 1, 2})) << describe(m);
     }
   }
 }
@@ -70,7 +69,7 @@ TEST(Sample, DrawsUseTheNoiseOfSeedIndexAndId) {
 
 #ifndef __SANITIZE_THREAD__  // many rows, and nothing new for it to see
 TEST(Sample, DrawsFollowTheSoftmax) {
-  fiber::Machine m;
+  Machine m;
   Arena arena;
   int64_t rows = 4000;
   double p[5] = {0.4, 0.3, 0.2, 0.09, 0.01};
