@@ -124,6 +124,7 @@ Status Engine::Impl::check_memory(const Config& config, const Numerics& numerics
                                   const std::vector<int64_t>& pages) const {
   int64_t weights = weight_bytes(*source), scratch = model_scratch_bytes(config, numerics, limits);
   scratch += limits.max_logit_rows * config.vocab * dtype_size(DType::kF32);
+  scratch += workspace_bytes(device, workspace_shapes(config, limits));
   int64_t cache = (options.max_sessions + 1) * layout.slot_bytes();
   for (size_t g = 0; g < pages.size(); ++g)
     cache += pages[g] * layout.page_bytes(static_cast<int>(g));
@@ -156,6 +157,8 @@ Status Engine::Impl::load(const Config& config, const std::string& path) {
   pool = std::make_unique<CachePool>(layout, slots, pages, gpu.get());
   builder = std::make_unique<StepBuilder>(layout, limits.max_rows, options.max_sessions,
                                           limits.max_context);
+  int64_t workspace = workspace_bytes(device, workspace_shapes(config, limits));
+  if (workspace > 0) context.workspace = arena.make(DType::kI8, {workspace});
   if (gpu)
     runner = std::make_unique<GpuRunner>(
         *gpu, *model, *pool, context, limits, config.vocab,

@@ -6,7 +6,7 @@
 
 #include "base/gpu.h"
 #include "base/tensor_source.h"
-#include "kernels/op.h"
+#include "kernels/dispatch/kernels.h"
 #include "model/config.h"
 #include "model/numerics.h"
 #include "model/step.h"
@@ -58,6 +58,9 @@ class Model {
 Result<std::unique_ptr<Model>> make_model(const Config& config, const TensorSource& source,
                                           const Numerics& numerics, const ModelLimits& limits,
                                           const Progress& progress = {}, Gpu* gpu = nullptr);
+
+// The largest shapes of ops that use a context's workspace (kernels/dispatch/kernels.h).
+WorkspaceShapes workspace_shapes(const Config& config, const ModelLimits& limits);
 
 // What make_model() allocates beside the weights.
 int64_t model_scratch_bytes(const Config& config, const Numerics& numerics,

@@ -1,4 +1,6 @@
 // Family -> model: the single door for a new one.
+#include <algorithm>
+
 #include "model/deepseek_v32.h"
 #include "model/deepseek_v4.h"
 #include "model/model.h"
@@ -6,6 +8,8 @@
 
 namespace hadal {
 namespace {
+
+constexpr int64_t kPageEntries = 64;  // the last page of a table may be part full
 
 // A model whose weights lie on a GPU, with the memory that holds them.
 template <class M, class Weights>
@@ -32,6 +36,13 @@ Result<std::unique_ptr<Model>> make_model(const Config& config, const TensorSour
   }
   HADAL_TRY(auto weights, load_v32_weights(config, source, binding));
   return make<DeepseekV32>(config, std::move(weights), numerics, limits, progress, gpu);
+}
+
+WorkspaceShapes workspace_shapes(const Config& c, const ModelLimits& limits) {
+  int64_t pages = (limits.max_context + kPageEntries - 1) / kPageEntries * kPageEntries;
+  if (c.family == Family::kV4)
+    return {c.heads, c.head_dim, c.window + std::max(pages, c.index_topk)};
+  return {c.heads, c.kv_rank, std::max(pages, c.index_topk)};
 }
 
 int64_t model_scratch_bytes(const Config& config, const Numerics& numerics,

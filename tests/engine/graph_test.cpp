@@ -37,7 +37,10 @@ class Rig {
     pool_ = std::make_unique<CachePool>(layout, kSequences + 1, pages, gpu);
     builder_ =
         std::make_unique<StepBuilder>(layout, limits.max_rows, kSequences, limits.max_context);
-    Context context{threads_, kernels_, device_.device.portable, gpu->stream(), {}};
+    arena_ = Arena(gpu);
+    workspace_ = arena_.make(DType::kI8,
+                             {workspace_bytes(device_.device, workspace_shapes(f.config, limits))});
+    Context context{threads_, kernels_, device_.device.portable, gpu->stream(), workspace_};
     runner_ = std::make_unique<GpuRunner>(*gpu, *model_, *pool_, context, limits, vocab_,
                                           GpuRunner::Options{kSequences, capture});
     poison();
@@ -65,6 +68,7 @@ class Rig {
   void poison() {
     model_->poison_scratch();
     runner_->poison();
+    arena_.poison();
   }
   int64_t padded(int64_t rows) const { return runner_->padded(rows); }
 
@@ -73,6 +77,8 @@ class Rig {
   OpenedDevice device_;
   Kernels kernels_;
   int64_t vocab_;
+  Arena arena_;
+  Tensor workspace_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<CachePool> pool_;
   std::unique_ptr<StepBuilder> builder_;

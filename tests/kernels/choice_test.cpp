@@ -81,6 +81,7 @@ TEST(Choice, GpuTakesNoKernelOfTheCpu) {
                   c.candidate.starts_with("avx") || c.candidate.starts_with("amx");
     EXPECT_EQ(of_cpu, c.reason == "for the CPU") << c.candidate;
   }
+  EXPECT_NE(k.sparse_attention.few, k.sparse_attention.many);
   EXPECT_EQ(k.rms_norm, OnStream<&PortableKernels::rms_norm>::launch);
 }
 

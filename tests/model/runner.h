@@ -46,6 +46,8 @@ class Runner {
     if (gpu) {
       arena_ = Arena(gpu);
       logits_ = arena_.make(DType::kF32, {limits.max_logit_rows, config.vocab});
+      if (int64_t n = workspace_bytes(device_.device, workspace_shapes(config, limits)))
+        workspace_ = arena_.make(DType::kI8, {n});
       device_step_ =
           std::make_unique<DeviceStep>(*gpu, layout_, limits.max_rows, max_sequences, max_context);
     }
@@ -69,7 +71,8 @@ class Runner {
     Step step = builder_->step(pool_->layers());
     std::vector<float> logits(static_cast<size_t>(step.logit_count * config_.vocab));
     Gpu* gpu = device_.gpu.get();
-    Context ctx{threads_, kernels_, device_.device.portable, gpu ? gpu->stream() : nullptr, {}};
+    Context ctx{threads_, kernels_, device_.device.portable, gpu ? gpu->stream() : nullptr,
+                workspace_};
     Tensor rows(gpu ? logits_.data : logits.data(), DType::kF32, {step.logit_count, config_.vocab});
     model_->forward(ctx, gpu ? device_step_->upload(step) : step, rows);
     if (gpu) gpu->download(logits.data(), rows.data, rows.bytes());
@@ -111,7 +114,7 @@ class Runner {
   std::unique_ptr<CachePool> pool_;
   std::unique_ptr<StepBuilder> builder_;
   Arena arena_;
-  Tensor logits_;
+  Tensor logits_, workspace_;
   std::unique_ptr<DeviceStep> device_step_;
 };
 

@@ -7,8 +7,6 @@
 namespace hadal {
 namespace {
 
-constexpr int64_t kSplitRows = 64;  // on a GPU, more rows than this fill it without splitting them
-
 constexpr Candidate<HyperPreFn> kHyperPre[] = {
     {"avx512_hyper_pre", needs_avx512, avx512_hyper_pre},
     {"avx2_hyper_pre", needs_avx2, avx2_hyper_pre},
@@ -34,13 +32,13 @@ void choose_hyper(const Device& device, std::span<const std::string> without, Ke
 void hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
                const Tensor& y, const Tensor& post, const Tensor& comb) {
   const auto& by = ctx.kernels.hyper_pre;
-  (x.shape[0] <= kSplitRows ? by.few : by.many)(ctx, x, w, p, y, post, comb);
+  (x.shape[0] <= kFewRowsSplit ? by.few : by.many)(ctx, x, w, p, y, post, comb);
 }
 
 void hyper_head(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
                 const Tensor& y) {
   const auto& by = ctx.kernels.hyper_head;
-  (x.shape[0] <= kSplitRows ? by.few : by.many)(ctx, x, w, p, y);
+  (x.shape[0] <= kFewRowsSplit ? by.few : by.many)(ctx, x, w, p, y);
 }
 
 }  // namespace hadal

@@ -8,8 +8,6 @@
 namespace hadal {
 namespace {
 
-constexpr int64_t kSplitRows = 64;  // on a GPU, more rows than this fill it without splitting them
-
 constexpr Candidate<IndexScoreFn> kIndexScore[] = {
     {"amx_index_score", needs_amx, amx_index_score},
     {"avx512_index_score", needs_avx512, avx512_index_score},
@@ -35,13 +33,13 @@ void choose_index_score(const Device& device, std::span<const std::string> witho
 
 void index_score(Context& ctx, const Batch& batch, const IndexScore& s) {
   const auto& by = ctx.kernels.index_score;
-  (s.rows <= kSplitRows ? by.few : by.many)(ctx, batch, s);
+  (s.rows <= kFewRowsSplit ? by.few : by.many)(ctx, batch, s);
 }
 
 void topk(Context& ctx, const Batch& batch, int32_t row0, const Tensor& scores, int ratio,
           const Tensor& out) {
   const auto& by = ctx.kernels.topk;
-  (scores.shape[0] <= kSplitRows ? by.few : by.many)(ctx, batch, row0, scores, ratio, out);
+  (scores.shape[0] <= kFewRowsSplit ? by.few : by.many)(ctx, batch, row0, scores, ratio, out);
 }
 
 }  // namespace hadal

@@ -19,6 +19,18 @@ struct ByRows {
   Launch *few = nullptr, *many = nullptr;
 };
 
+// On a GPU, more rows than this fill it without splitting a row's keys or columns over blocks.
+inline constexpr int64_t kFewRowsSplit = 64;
+
+// What the workspace of a context must hold: the largest shapes that its ops will see.
+struct WorkspaceShapes {
+  int64_t heads = 0, values = 0,
+          max_keys = 0;  // attention: local heads, value width, keys of a row
+};
+
+// Bytes of Context::workspace for steps of those shapes on this device; 0 on the CPU.
+int64_t workspace_bytes(const Device& device, const WorkspaceShapes& shapes);
+
 struct Kernels {
   ByRows<decltype(hadal::linear)> linear;
   ByRows<decltype(hadal::grouped_linear)> grouped_linear;

@@ -12,6 +12,7 @@ namespace {
 constexpr Candidate<LinearFn> kLinearFew[] = {
     {"avx512_linear", needs_avx512, avx512_linear},
     {"avx2_linear", needs_avx2, avx2_linear},
+    {"portable_linear_few", needs_gpu, OnStream<&PortableKernels::linear_few>::launch},
     {"portable_linear", needs_gpu, OnStream<&PortableKernels::linear>::launch},
     {"ref_linear", needs_cpu, ref_linear}};
 constexpr Candidate<LinearFn> kLinearMany[] = {
@@ -23,6 +24,8 @@ constexpr Candidate<LinearFn> kLinearMany[] = {
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
+    {"portable_grouped_linear_few", needs_gpu,
+     OnStream<&PortableKernels::grouped_linear_few>::launch},
     {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
     {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
@@ -31,13 +34,30 @@ constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
     {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
     {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
-constexpr Candidate<BatchedLinearFn> kBatched[] = {
+constexpr Candidate<BatchedLinearFn> kBatchedFew[] = {
+    {"amx_batched_linear", needs_amx, amx_batched_linear},
+    {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
+    {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
+    {"portable_batched_linear_few", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_few>::launch},
+    {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
+    {"ref_batched_linear", needs_cpu, ref_batched_linear}};
+constexpr Candidate<BatchedLinearFn> kBatchedMany[] = {
     {"amx_batched_linear", needs_amx, amx_batched_linear},
     {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
     {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
     {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
     {"ref_batched_linear", needs_cpu, ref_batched_linear}};
-constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
+constexpr Candidate<BatchedLinearFn> kTransposedFew[] = {
+    {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
+    {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
+    {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
+    {"portable_batched_linear_transposed_few", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_transposed_few>::launch},
+    {"portable_batched_linear_transposed", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_transposed>::launch},
+    {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};
+constexpr Candidate<BatchedLinearFn> kTransposedMany[] = {
     {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
     {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
     {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
@@ -105,11 +125,13 @@ void choose_linear(const Device& device, std::span<const std::string> without, K
       choose<GroupedLinearFn>("grouped_linear_few", kGroupedFew, device, without, k);
   k.grouped_linear.many =
       choose<GroupedLinearFn>("grouped_linear_many", kGroupedMany, device, without, k);
-  auto* batched = choose<BatchedLinearFn>("batched_linear", kBatched, device, without, k);
-  k.batched_linear = {batched, batched};
-  auto* transposed =
-      choose<BatchedLinearFn>("batched_linear_transposed", kBatchedTransposed, device, without, k);
-  k.batched_linear_transposed = {transposed, transposed};
+  auto pick = [&](const char* op, auto& candidates) {
+    return choose<BatchedLinearFn>(op, candidates, device, without, k);
+  };
+  k.batched_linear = {pick("batched_linear_few", kBatchedFew),
+                      pick("batched_linear_many", kBatchedMany)};
+  k.batched_linear_transposed = {pick("batched_linear_transposed_few", kTransposedFew),
+                                 pick("batched_linear_transposed_many", kTransposedMany)};
 }
 
 void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y) {

@@ -4,8 +4,7 @@
 // Any number of heads. Portable GPU kernels (kl.h); contracts in kernels/attn_mla.h, attn_sparse.h.
 #pragma once
 
-#include "kernels/cpu/element.h"
-#include "kernels/gpu/batch.cu.h"
+#include "kernels/gpu/attention_keys.cu.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/gpu/launchers.h"
 
@@ -18,56 +17,11 @@ inline constexpr int kAttentionParts = 4;    // threads per dot product
 inline constexpr int kAttentionColumns = 2;  // value columns per thread: values up to 512 wide
 
 template <class T>
-struct AttentionArgs {
-  Batch batch;
-  View<T> q, out, step, ring, entries;  // no step: no window
-  View<int32_t> selected;
-  PageTable table;
-  const float* sink;
-  int64_t rows, heads, width, values, capacity, window, listed;
-  int ratio;
-  float scale;
-};
-
-template <class T>
 struct AttentionTile {
   const T* key[kAttentionKeys];  // null: none
   float score[kAttentionHeads][kAttentionKeys];
   float top[kAttentionHeads], sum[kAttentionHeads], shrink[kAttentionHeads];
 };
-
-// What row t sees: window rows first, oldest to newest, then entries.
-struct AttentionRange {
-  int64_t sequence, position, first, window, visible, count;
-};
-
-template <class T>
-KL_DEVICE AttentionRange attention_range(const AttentionArgs<T>& a, int64_t t) {
-  AttentionRange r = {};
-  r.sequence = a.batch.sequence[t];
-  r.position = a.batch.positions[t];
-  if (a.step) {
-    r.first = r.position - a.window + 1;
-    if (r.first < 0) r.first = 0;
-    r.window = r.position - r.first + 1;
-  }
-  if (a.entries) r.visible = (r.position + 1) / a.ratio;
-  r.count = r.window + (a.selected && r.visible > 0 ? a.listed : r.visible);
-  return r;
-}
-
-// Key i of row t, or null.
-template <class T>
-KL_DEVICE const T* attention_key(const AttentionArgs<T>& a, const AttentionRange& r, int64_t t,
-                                 int64_t i) {
-  if (i >= r.count) return nullptr;
-  if (i < r.window)
-    return history_address(a.ring, a.capacity, a.step, a.batch, r.sequence, r.first + i);
-  int64_t j = i - r.window;
-  if (a.selected) j = *a.selected.at(t, j);
-  if (j < 0 || j >= r.visible) return nullptr;
-  return entry_address(a.entries, a.table, r.sequence, j);
-}
 
 // Loads 8 keys from key `base` on; absent ones as zeros.
 template <class T>
@@ -183,80 +137,26 @@ attention_kernel(AttentionArgs<T> a) {
 }
 
 template <class T>
-void launch_attention(GpuStream s, const char* op, const Tensor& q, const Tensor& out,
-                      AttentionArgs<T> a) {
-  a.q = view<T>(q);
-  a.out = view<T>(out);
-  a.rows = q.shape[0];
-  a.heads = q.shape[1];
-  a.width = q.shape[2];
-  a.values = out.shape[2];
+void launch_attention(GpuStream s, const char* op, const AttentionArgs<T>& a) {
   int64_t shared = (kAttentionHeads * a.width + kAttentionKeys * (a.width + 1)) * 4;
-  HADAL_CHECK(a.values <= a.width && a.values <= kAttentionColumns * kAttentionThreads &&
-                  shared <= 46 << 10,
-              std::string("[") + op + "] q " + q.describe() + ", out " + out.describe());
+  HADAL_CHECK(a.values <= kAttentionColumns * kAttentionThreads && shared <= 46 << 10,
+              std::string("[") + op + "] keys of " + std::to_string(a.width) + " and values of " +
+                  std::to_string(a.values) + " numbers");
   int64_t groups = (a.heads + kAttentionHeads - 1) / kAttentionHeads;
   kl::launch(attention_kernel<T>, {kl::grid(s, a.rows * groups)}, kAttentionThreads, shared, s, a);
 }
 
-inline void check_attention(const char* op, const Tensor& q, const Tensor& out,
-                            const Tensor& entries, const PageTable& table, const Tensor& selected) {
-  expect_shape(op, "out", out, {q.shape[0], q.shape[1], out.shape[2]});
-  expect_dtype(op, "out", out, q.dtype);
-  expect_adjacent(op, "q", q);
-  expect_adjacent(op, "out", out);
-  if (!entries.empty()) {
-    expect_shape(op, "entries", entries, {entries.shape[0], table.page_size, q.shape[2]});
-    expect_dtype(op, "entries", entries, q.dtype);
-  }
-  if (!selected.empty()) expect_dtype(op, "selected", selected, DType::kI32);
-}
-
 void mla_attention(GpuStream s, const Batch& batch, const MlaAttention& m) {
-  const char* op = "mla_attention";
-  expect_shape(op, "q", m.q, {batch.rows, m.q.shape[1], m.q.shape[2]});
-  check_attention(op, m.q, m.out, m.entries, m.table, m.selected);
-  with_activation(op, m.q.dtype, [&](auto type) {
-    using T = decltype(type);
-    AttentionArgs<T> a = {};
-    a.batch = batch;
-    a.entries = view<T>(m.entries);
-    a.selected = view<int32_t>(m.selected);
-    a.table = m.table;
-    a.listed = m.selected.shape[1];
-    a.ratio = 1;
-    a.scale = m.scale;
-    launch_attention(s, op, m.q, m.out, a);
+  check_mla_attention(batch, m);
+  with_activation("mla_attention", m.q.dtype, [&](auto type) {
+    launch_attention(s, "mla_attention", attention_args<decltype(type)>(batch, m));
   });
 }
 
 void sparse_attention(GpuStream s, const Batch& batch, const SparseAttention& p) {
-  const char* op = "sparse_attention";
-  int64_t rows = batch.rows, h = p.q.shape[1], d = p.q.shape[2];
-  expect_shape(op, "q", p.q, {rows, h, d});
-  expect_shape(op, "out", p.out, {rows, h, d});
-  expect_shape(op, "step_kv", p.step_kv, {rows, d});
-  expect_dtype(op, "step_kv", p.step_kv, p.q.dtype);
-  expect_shape(op, "sink", p.sink, {h});
-  expect_dtype(op, "sink", p.sink, DType::kF32);
-  if (!p.ring.empty()) expect_dtype(op, "ring", p.ring, p.q.dtype);
-  check_attention(op, p.q, p.out, p.entries, p.table, p.selected);
-  with_activation(op, p.q.dtype, [&](auto type) {
-    using T = decltype(type);
-    AttentionArgs<T> a = {};
-    a.batch = batch;
-    a.step = view<T>(p.step_kv);
-    a.ring = view<T>(p.ring);
-    a.capacity = p.ring.shape[1];
-    a.window = p.window;
-    if (p.ratio > 0) a.entries = view<T>(p.entries);
-    a.selected = view<int32_t>(p.selected);
-    a.table = p.table;
-    a.listed = p.selected.shape[1];
-    a.ratio = p.ratio;
-    a.sink = p.sink.at<const float>();
-    a.scale = p.scale;
-    launch_attention(s, op, p.q, p.out, a);
+  check_sparse_attention(batch, p);
+  with_activation("sparse_attention", p.q.dtype, [&](auto type) {
+    launch_attention(s, "sparse_attention", attention_args<decltype(type)>(batch, p));
   });
 }
 

@@ -30,8 +30,8 @@
 
 #ifdef KL_GPU
 // template <...> KL_KERNEL(block size) name(Params p) { ... }
-// A second number bounds the registers: so many blocks fit a multiprocessor (CUDA), so many waves a
-// SIMD (HIP).
+// KL_KERNEL(block size, n): with so few registers that n blocks run at once on an NVIDIA
+// multiprocessor, n waves on an AMD SIMD.
 #define KL_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define KL_DEVICE __device__ inline
 // KL_SHARED(float, name, [32][8]);  — of the block, unwritten at its start.

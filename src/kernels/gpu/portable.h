@@ -37,10 +37,17 @@ struct PortableKernels {
   decltype(fiber::topk)* topk;
   decltype(fiber::mla_attention)* mla_attention;
   decltype(fiber::sparse_attention)* sparse_attention;
+  decltype(fiber::attention_split_workspace)* attention_split_workspace;
+  decltype(fiber::mla_attention_split)* mla_attention_split;
+  decltype(fiber::sparse_attention_split)* sparse_attention_split;
   decltype(fiber::linear)* linear;
   decltype(fiber::grouped_linear)* grouped_linear;
   decltype(fiber::batched_linear)* batched_linear;
   decltype(fiber::batched_linear_transposed)* batched_linear_transposed;
+  decltype(fiber::linear_few)* linear_few;
+  decltype(fiber::grouped_linear_few)* grouped_linear_few;
+  decltype(fiber::batched_linear_few)* batched_linear_few;
+  decltype(fiber::batched_linear_transposed_few)* batched_linear_transposed_few;
   decltype(fiber::sample)* sample;
 };
 
@@ -54,6 +61,17 @@ struct OnStream;
 template <class... A, void (*PortableKernels::*kMember)(GpuStream, A...)>
 struct OnStream<kMember> {
   static void launch(Context& ctx, A... a) { (ctx.portable->*kMember)(ctx.stream, a...); }
+};
+
+// The same with the context's workspace as the last argument.
+template <auto kMember>
+struct OnStreamWithWorkspace;
+template <class... A, void (*PortableKernels::*kMember)(GpuStream, A...)>
+struct OnStreamWithWorkspace<kMember> {
+  template <class... B>
+  static void launch(Context& ctx, B... b) {
+    (ctx.portable->*kMember)(ctx.stream, b..., ctx.workspace);
+  }
 };
 
 }  // namespace hadal
