@@ -3,6 +3,7 @@
 // the first CUDA card all of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <random>
@@ -30,7 +31,9 @@ class Rig {
     ModelLimits limits{64, 160, 64};
     Numerics numerics = Numerics::release();
     CacheLayout layout = make_cache_layout(f.config, numerics);
-    model_ = std::move(make_model(f.config, *f.source, numerics, limits, {}, gpu)).value();
+    auto made = make_model(f.config, *f.source, numerics, limits, {}, gpu);
+    HADAL_CHECK(made.ok(), made.error().message);
+    model_ = std::move(made).value();
     std::vector<int64_t> pages;
     for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
       pages.push_back(kSequences * layout.pages_for(g, limits.max_context) + 1);

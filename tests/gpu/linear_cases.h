@@ -24,7 +24,8 @@ inline Weight random_weight(Arena& arena, DType type, int64_t n, int64_t k, DTyp
   if (type == DType::kF16) {
     w.data = arena.poison(type, {n, k}, padding(type, rows));
     Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
-      *w.data.at<uint16_t>(i, j) = static_cast<uint16_t>(arena.random()() & 0xbfff);  // up to 2
+      *on_host(w.data).at<uint16_t>(i, j) =
+          static_cast<uint16_t>(arena.random()() & 0xbfff);  // up to 2
     });
     return w;
   }
@@ -32,7 +33,7 @@ inline Weight random_weight(Arena& arena, DType type, int64_t n, int64_t k, DTyp
   w.data = arena.poison(type, {n, fp4 ? k / 2 : k}, padding(type, rows));
   Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
     uint8_t code = random();
-    *w.data.at<uint8_t>(i, j) = !fp4 && (code & 0x7f) == 0x7f ? 0 : code;
+    *on_host(w.data).at<uint8_t>(i, j) = !fp4 && (code & 0x7f) == 0x7f ? 0 : code;
   });
   if (!fp4) w.row0 = row0;
   int64_t scale_rows = fp4 ? n : (row0 + n + 127) / 128;
@@ -41,7 +42,7 @@ inline Weight random_weight(Arena& arena, DType type, int64_t n, int64_t k, DTyp
     if (scale_type == DType::kF32)
       set(w.scale, 0.01 * (1 + random()), i, j);
     else
-      *w.scale.at<uint8_t>(i, j) = static_cast<uint8_t>(120 + random() % 12);
+      *on_host(w.scale).at<uint8_t>(i, j) = static_cast<uint8_t>(120 + random() % 12);
   });
   return w;
 }
@@ -57,7 +58,7 @@ inline Activation random_activation(Arena& arena, DType type, int64_t m, int64_t
   x.data = arena.poison(type, {m, k}, padding(type, rows));
   Arena::each(x.data, [&](int64_t i, int64_t j, int64_t) {
     auto code = static_cast<uint8_t>(arena.random()());
-    *x.data.at<uint8_t>(i, j) = (code & 0x7f) == 0x7f ? 0 : code;
+    *on_host(x.data).at<uint8_t>(i, j) = (code & 0x7f) == 0x7f ? 0 : code;
   });
   x.scale = arena.normal(DType::kF32, {m, (k + 127) / 128}, 2, [](int64_t i) { return i + 1.0; });
   return x;
@@ -77,8 +78,9 @@ struct Dot {
 };
 inline constexpr Dot kUnwritten{0, -1};
 
-inline Dot dot(const Activation& x, int64_t m, const Weight& w, int64_t n) {
+inline Dot dot(const Activation& x, int64_t m, const Weight& weight, int64_t n) {
   Dot d;
+  Weight w = on_host(weight);
   for (int64_t k = 0; k < w.k(); ++k) d.add(value(x, m, k), weight_value(w, n, k));
   return d;
 }

@@ -2,11 +2,8 @@
 // around the passes over W, sizes that no team divides, strided rows, slices that start inside a
 // scale block, experts without rows, shapes that go to the tiles.
 #include "gpu/linear_cases.h"
-#include "kernels/gpu/linear.cu.h"
-#include "kernels/gpu/linear_few.cu.h"
 
 namespace hadal {
-namespace target = fiber;
 namespace {
 
 using namespace reference;
@@ -39,7 +36,7 @@ void check_linear(const Format& f, int64_t m, int64_t n, int64_t k, DType out, R
   std::vector<Dot> want = product(x, w);
   for (auto machine : machines()) {
     Tensor y = arena.poison(out, {m, n}, 3);
-    target::linear_few(&machine, x, w, y);
+    target::linear_few(on(machine), x, w, y);
     expect_dots(y, want, name(f) + " m " + std::to_string(m) + " " + describe(machine));
   }
   EXPECT_TRUE(arena.padding_untouched());
@@ -64,33 +61,19 @@ TEST(LinearFew, RowsThatAreNoWholePieces) {
   }
 }
 
-// Which shapes the kernels of linear_few.cu.h take, so that the tests above are tests of these.
-TEST(LinearFew, TakesWholePieces) {
-  for (const Format& f : formats()) {
-    for (Rows rows : {Rows::kWhole, Rows::kOdd}) {
-      Arena arena;
-      Weight w = random_weight(arena, f.w, 2, 288, f.scale, 77, rows);
-      Tensor y = arena.poison(DType::kF32, {1, 2});
-      fiber::FewArgs a = {
-          fiber::linear_problem(random_activation(arena, f.x, 1, 288, rows), w, y), 0, 0, 0, 0, 0};
-      EXPECT_EQ(fiber::few_plan(a), rows == Rows::kWhole) << name(f);
-    }
-  }
-}
-
 TEST(LinearFew, ARowDependsOnItselfAlone) {
   for (const Format& f : formats()) {
     Arena arena;
     Activation x = random_activation(arena, f.x, 9, 2080);
     Weight w = random_weight(arena, f.w, 30, 2080, f.scale, 100);
     Tensor y = arena.poison(DType::kF32, {9, 30});
-    fiber::Machine in_order{32, 0}, shuffled{64, 3, 1};
-    target::linear_few(&in_order, x, w, y);
+    Machine in_order{32, 0}, shuffled{64, 3, 1};
+    target::linear_few(on(in_order), x, w, y);
     for (int64_t i : {0, 1, 7, 8}) {
       Tensor one = arena.poison(DType::kF32, {1, 30});
       Activation row = {x.data.slice(0, i, i + 1), x.scale};
       if (!x.scale.empty()) row.scale = x.scale.slice(0, i, i + 1);
-      target::linear_few(&shuffled, row, w, one);
+      target::linear_few(on(shuffled), row, w, one);
       expect_same(one, y.slice(0, i, i + 1), name(f) + " alone, on another warp width");
     }
   }
@@ -105,7 +88,7 @@ TEST(LinearFew, NaNStaysWhereItBelongs) {
   set(w.data, NAN, 5, 17);
   for (auto machine : machines()) {
     Tensor y = arena.poison(DType::kF32, {3, 6});
-    target::linear_few(&machine, x, w, y);
+    target::linear_few(on(machine), x, w, y);
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 6; ++j)
         EXPECT_EQ(std::isnan(get(y, i, j)), i == 1 || j == 5) << i << ", " << j;
@@ -129,7 +112,7 @@ void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>
         want[i * n + j] = dot(x, gathered ? static_cast<int64_t>(get(rows, i)) : i, w[e], j);
   for (auto machine : machines()) {
     Tensor y = arena.poison(DType::kBF16, {m + 3, n}, 1);
-    target::grouped_linear_few(&machine, x, gathered ? rows.at<int32_t>() : nullptr,
+    target::grouped_linear_few(on(machine), x, gathered ? rows.at<int32_t>() : nullptr,
                                offsets.at<int32_t>(), w, y);
     expect_dots(y, want, name(f) + " " + describe(machine));
   }
@@ -157,8 +140,8 @@ TEST(LinearFew, NoRows) {
   for (auto machine : machines()) {
     Tensor y = arena.poison(DType::kF32, {2, 8});
     Activation x = random_activation(arena, DType::kBF16, 2, 64);
-    target::grouped_linear_few(&machine, x, nullptr, offsets.at<int32_t>(), {&w, 1}, y);
-    target::linear_few(&machine, {x.data.slice(0, 0, 0), {}}, w, y.slice(0, 0, 0));
+    target::grouped_linear_few(on(machine), x, nullptr, offsets.at<int32_t>(), {&w, 1}, y);
+    target::linear_few(on(machine), {x.data.slice(0, 0, 0), {}}, w, y.slice(0, 0, 0));
     Arena::each(y, [&](int64_t i, int64_t j, int64_t) { EXPECT_TRUE(std::isnan(get(y, i, j))); });
   }
 }
@@ -170,7 +153,8 @@ std::vector<Dot> heads(const Tensor& x, const std::vector<Weight>& w, const Tens
   Arena::each(y, [&](int64_t i, int64_t g, int64_t j) {
     Dot d;
     for (int64_t c = 0; c < x.shape[2]; ++c)
-      d.add(get(x, i, g, c), transposed ? weight_value(w[g], c, j) : weight_value(w[g], j, c));
+      d.add(get(x, i, g, c),
+            transposed ? weight_value(on_host(w[g]), c, j) : weight_value(on_host(w[g]), j, c));
     want.push_back(d);
   });
   return want;
@@ -190,9 +174,9 @@ void check_heads(DType type, DType scale, int64_t m, int64_t n, int64_t k, Rows 
     std::string what = std::string(dtype_name(active)) + " x " + dtype_name(type);
     for (auto machine : machines()) {
       Tensor y = arena.poison(active, {m, groups, n}, 1), yt = arena.poison(active, {m, groups, k});
-      target::batched_linear_few(&machine, x, w, y);
+      target::batched_linear_few(on(machine), x, w, y);
       expect_dots(y, heads(x, w, y, false), what + ", " + describe(machine));
-      target::batched_linear_transposed_few(&machine, xt, w, yt);
+      target::batched_linear_transposed_few(on(machine), xt, w, yt);
       expect_dots(yt, heads(xt, w, yt, true), what + " transposed, " + describe(machine));
     }
     EXPECT_TRUE(arena.padding_untouched());
@@ -206,32 +190,6 @@ TEST(LinearFew, HeadsAndTheirTranspose) {
       if (m < 5) check_heads(f.w, f.scale, m, 40, 144, Rows::kWhole);
     check_heads(f.w, f.scale, 1, 300, 80, Rows::kWhole);
     check_heads(f.w, f.scale, 2, 40, 70, Rows::kOdd);
-  }
-}
-
-// Every code decodes to the value that base/dtype.h gives it.
-TEST(LinearFew, DecodesEveryCode) {
-  for (uint32_t code = 0; code < 256; ++code) {
-    float got[8];
-    fiber::e4m3x4_to_f32(code | (code ^ 0x55) << 8 | (code ^ 0x80) << 16 | (code ^ 0xff) << 24,
-                         got);
-    const uint32_t order[] = {code, code ^ 0x55, code ^ 0x80, code ^ 0xff};
-    for (int i = 0; i < 4; ++i) {
-      float want = e4m3_to_f32(static_cast<uint8_t>(order[i]));
-      if (std::isnan(want))
-        EXPECT_TRUE(std::isnan(got[i])) << order[i];
-      else
-        EXPECT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want)) << order[i];
-    }
-    fiber::e2m1x8_to_f32(code | code << 12 | code << 24, got);
-    const uint32_t nibble[] = {code & 15, code >> 4, 0,         code & 15,
-                               code >> 4, 0,         code & 15, code >> 4};
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(got[i] * fiber::AsFp4::kUnit, kE2M1[nibble[i]]) << code;
-    float scale = fiber::scale_value(static_cast<uint8_t>(code));
-    if (code == 255)
-      EXPECT_TRUE(std::isnan(scale));
-    else
-      EXPECT_EQ(scale, e8m0_to_f32(static_cast<uint8_t>(code)));
   }
 }
 

@@ -108,9 +108,9 @@ void route(Context& ctx, const Tensor& logits, const int32_t* ids, const Router&
   ctx.kernels.route(ctx, logits, ids, router, chosen, weights);
 }
 
-void moe_sort(Context& ctx, const Tensor& chosen, int64_t experts, int32_t* offsets, int32_t* pair,
-              int32_t* row) {
-  ctx.kernels.moe_sort(ctx, chosen, experts, offsets, pair, row);
+void moe_sort(Context& ctx, const Tensor& chosen, int64_t first, int64_t experts, int32_t* offsets,
+              int32_t* pair, int32_t* row) {
+  ctx.kernels.moe_sort(ctx, chosen, first, experts, offsets, pair, row);
 }
 
 void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, float limit, const float* weights,
