@@ -29,6 +29,30 @@ struct LinearArgs {
   bool transposed;                // w is [k, n]
 };
 
+inline constexpr int64_t kMostExperts = 1024;  // that a kernel can list
+
+KL_DEVICE void store_result(const LinearArgs& a, int64_t group, int64_t m, int64_t n, float v) {
+  int64_t at = m * a.y_stride + group * a.y_group + n;
+  if (a.y_dtype == DType::kF32)
+    reinterpret_cast<float*>(a.y)[at] = v;
+  else
+    store(reinterpret_cast<BF16*>(a.y)[at], v);
+}
+
+// Lists the experts that have rows, in shared memory; how many there are. Ends with a barrier.
+KL_DEVICE int experts_with_rows(const LinearArgs& a, int32_t* list) {
+  int count = 0;
+  for (int64_t first = 0; first < a.groups; first += kl::threads()) {
+    int64_t e = first + kl::thread();
+    bool has_rows = e < a.groups && a.offsets[e] < a.offsets[e + 1];
+    kl::Rank rank = kl::block_rank(has_rows);
+    if (has_rows) list[count + rank.before] = static_cast<int32_t>(e);
+    count += rank.total;
+  }
+  kl::sync();
+  return count;
+}
+
 inline LinearArgs linear_args(const Tensor& x, std::span<const Weight> w, const Tensor& y) {
   LinearArgs a = {};
   const Weight& first = w[0];

@@ -1,0 +1,38 @@
+// Matrix products on tensor cores (mma.sync, sm_80 and newer), with the contracts of
+// kernels/linear.h for release numerics: x BF16, or FP8 codes with scales; W FP8, FP4 or BF16.
+// Products are exact, sums fp32: FP8 x FP8 per 128 columns times (scale_x * scale_w), FP4's scales
+// in its values. Launchers as in kernels/gpu/launchers.inc: addresses are of the device, offsets
+// and rows are read there, weights of a list lie at equal distances.
+//
+// Up to 32 rows (experts: per expert on average) a warp reads W straight into fragments, beyond
+// that tiles go through shared memory. A row's result depends on that row, and on which of the two
+// was taken. hadal::fiber has the same code on an emulated tensor core, for tests.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "kernels/linear.h"
+
+namespace hadal {
+using GpuStream = void*;
+
+// Why mma_linear does not take this product; empty if it does. `x` and `w` may be of a group or of
+// an expert. Scales of FP4 must be below 2^65.
+std::string mma_linear_supports(const Activation& x, const Weight& w);
+}  // namespace hadal
+
+#define HADAL_MMA_LAUNCHERS                                                            \
+  void mma_linear(GpuStream s, const Activation& x, const Weight& w, const Tensor& y); \
+  void mma_grouped_linear(GpuStream s, const Activation& x, const int32_t* rows,       \
+                          const int32_t* offsets, std::span<const Weight> experts,     \
+                          const Tensor& y);                                            \
+  void mma_batched_linear(GpuStream s, const Tensor& x, std::span<const Weight> w, const Tensor& y);
+
+namespace hadal::cuda {
+HADAL_MMA_LAUNCHERS
+}
+namespace hadal::fiber {
+HADAL_MMA_LAUNCHERS
+}
+#undef HADAL_MMA_LAUNCHERS
