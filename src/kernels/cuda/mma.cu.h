@@ -4,6 +4,9 @@
 // Source of the maps: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".
 #pragma once
 
+#include <deque>
+#include <vector>
+
 #include "kernels/gpu/kl.h"
 
 namespace hadal::KL_TARGET {
@@ -56,11 +59,38 @@ void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], kl::Site
   for (int i = 0; i < 4; ++i) c[i] = static_cast<float>(sum[i]);
 }
 
-inline void copy_async16(void* shared, const void* from) { std::memcpy(shared, from, 16); }
-inline void copy_async4(void* shared, const void* from) { std::memcpy(shared, from, 4); }
-inline void copies_end_group() {}
+// A thread's copies that are under way, in groups. They happen as late as they may: when the thread
+// waits for their group.
+struct Copies {
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  std::vector<Copy> open;
+  std::deque<std::vector<Copy>> groups;
+};
+inline Copies& copies_of_thread() {
+  thread_local std::vector<Copies> all(1024);
+  return all[kl::thread()];
+}
+inline void copy_async16(void* shared, const void* from) {
+  copies_of_thread().open.push_back({shared, from, 16});
+}
+inline void copy_async4(void* shared, const void* from) {
+  copies_of_thread().open.push_back({shared, from, 4});
+}
+inline void copies_end_group() {
+  Copies& mine = copies_of_thread();
+  mine.groups.push_back(std::move(mine.open));
+  mine.open.clear();
+}
 template <int kGroups>
-void copies_wait() {}
+void copies_wait() {
+  Copies& mine = copies_of_thread();
+  for (; mine.groups.size() > kGroups; mine.groups.pop_front())
+    for (auto& copy : mine.groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+}
 
 template <class P>
 void allow_shared(void (*)(P), int) {}

@@ -135,18 +135,22 @@ KL_DEVICE void mma_few_step(const MmaFewRows<kTiles>& rows, const MmaFewStep<W>&
 template <class X, class W, int kTiles>
 KL_DEVICE void mma_few_dot(const MmaFewArgs& a, int64_t group, const MmaFewRows<kTiles>& rows,
                            int share, MmaFewSums<kTiles>& total) {
-  // Eight loads of 16 bytes are one to four steps.
+  // A round is eight loads of 16 bytes, one to four steps; with many sums they come in halves.
   constexpr int kSteps = 4 / (kRuns<W> * kRunBytes<W, W> / 16);
+  constexpr int kAtOnce = kTiles > 1 && kSteps > 1 ? kSteps / 2 : kSteps;
   int steps = static_cast<int>(a.k) / kStepColumns;
   KL_UNROLL_BY(1)
-  for (int s0 = share * kSteps; s0 < steps; s0 += kSteps << a.ways_bits) {
-    MmaFewStep<W> step[kSteps] = {};
-    KL_UNROLL
-    for (int u = 0; u < kSteps; ++u)
-      if (s0 + u < steps) mma_few_load<W, kTiles>(a, group, rows, s0 + u, step[u]);
-    KL_UNROLL
-    for (int u = 0; u < kSteps; ++u)
-      if (s0 + u < steps) mma_few_step<X, W, kTiles>(rows, step[u], s0 + u, total);
+  for (int first = share * kSteps; first < steps; first += kSteps << a.ways_bits) {
+    KL_UNROLL_BY(1)
+    for (int s0 = first; s0 < first + kSteps; s0 += kAtOnce) {
+      MmaFewStep<W> step[kAtOnce] = {};
+      KL_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        if (s0 + u < steps) mma_few_load<W, kTiles>(a, group, rows, s0 + u, step[u]);
+      KL_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        if (s0 + u < steps) mma_few_step<X, W, kTiles>(rows, step[u], s0 + u, total);
+    }
   }
   if constexpr (X::kPerWord != 4 && W::kPerWord == 8) {
     KL_UNROLL

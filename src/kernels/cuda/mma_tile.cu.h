@@ -205,6 +205,7 @@ struct MmaTile {
         multiply(stage, scales, total);
       }
     }
+    copies_wait<0>();
     store(total);
   }
 };
@@ -219,7 +220,7 @@ KL_DEVICE int mma_tile_starts(const MmaTileArgs& a, int32_t* first) {
   if (kl::thread() == 0) first[0] = 0;
   kl::sync();
   for (int d = 1; d < experts; d *= 2) {
-    int32_t sum[kMine];
+    int32_t sum[kMine] = {};
     KL_UNROLL
     for (int i = 0; i < kMine; ++i) {
       int e = kl::thread() + i * kMmaTileThreads;
