@@ -24,4 +24,18 @@ std::string mma_linear_supports(const Activation& x, const Weight& w) {
   return why.empty() ? describe_rows("W", w.data) : why;
 }
 
+std::string mma_transposed_supports(const Tensor& x, const Weight& w) {
+  if (x.dtype != DType::kBF16) return std::string("x is ") + dtype_name(x.dtype) + ", not BF16";
+  if (!w.fp8() && w.data.dtype != DType::kBF16)
+    return std::string("W is ") + dtype_name(w.data.dtype) + ", not F8_E4M3 or BF16";
+  if (w.n() == 0 || w.n() % 16 || w.row0 % 16)
+    return "W has " + std::to_string(w.n()) + " rows from " + std::to_string(w.row0) +
+           " on, not multiples of 16";
+  if (w.data.shape[1] * dtype_size(w.data.dtype) % 16)
+    return "W has " + std::to_string(w.k()) + " columns, not whole pieces of 16 bytes";
+  if (reinterpret_cast<uintptr_t>(x.data) % 4 || x.stride[0] % 2 || x.stride[1] % 2)
+    return "x has rows that do not begin at multiples of 4 bytes";
+  return describe_rows("W", w.data);
+}
+
 }  // namespace hadal

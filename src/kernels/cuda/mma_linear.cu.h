@@ -5,6 +5,7 @@
 #include "kernels/cuda/mma_few.cu.h"
 #include "kernels/cuda/mma_linear.h"
 #include "kernels/cuda/mma_tile.cu.h"
+#include "kernels/cuda/mma_turned.cu.h"
 
 namespace hadal::KL_TARGET {
 
@@ -52,6 +53,18 @@ void mma_batched_linear(GpuStream s, const Tensor& x, std::span<const Weight> w,
   Tensor rows(x.data, x.dtype, {x.shape[0], x.shape[2]});
   rows.stride[0] = x.stride[0];
   launch_mma(s, {rows, {}}, w[0], batched_problem(x, w, y, false), x.shape[0]);
+}
+
+void mma_batched_linear_transposed(GpuStream s, const Tensor& x, std::span<const Weight> w,
+                                   const Tensor& y) {
+  std::string why = mma_transposed_supports(x, w[0]);
+  HADAL_CHECK(why.empty(), "[mma_linear] " + why);
+  LinearArgs a = batched_problem(x, w, y, true);
+  HADAL_CHECK(a.w.group % 16 == 0 && a.row0_group % 16 == 0, "[mma_linear] heads at odd addresses");
+  if (w[0].fp8())
+    launch_mma_turned<AsFp8<uint8_t>>(s, a);  // of either type of scale
+  else
+    launch_mma_turned<AsBF16>(s, a);
 }
 
 }  // namespace hadal::KL_TARGET

@@ -20,14 +20,19 @@ using GpuStream = void*;
 // Why mma_linear does not take this product; empty if it does. `x` and `w` may be of a group or of
 // an expert. Scales of FP4 must be below 2^65.
 std::string mma_linear_supports(const Activation& x, const Weight& w);
+// The same for mma_batched_linear_transposed.
+std::string mma_transposed_supports(const Tensor& x, const Weight& w);
 }  // namespace hadal
 
-#define HADAL_MMA_LAUNCHERS                                                            \
-  void mma_linear(GpuStream s, const Activation& x, const Weight& w, const Tensor& y); \
-  void mma_grouped_linear(GpuStream s, const Activation& x, const int32_t* rows,       \
-                          const int32_t* offsets, std::span<const Weight> experts,     \
-                          const Tensor& y);                                            \
-  void mma_batched_linear(GpuStream s, const Tensor& x, std::span<const Weight> w, const Tensor& y);
+#define HADAL_MMA_LAUNCHERS                                                                   \
+  void mma_linear(GpuStream s, const Activation& x, const Weight& w, const Tensor& y);        \
+  void mma_grouped_linear(GpuStream s, const Activation& x, const int32_t* rows,              \
+                          const int32_t* offsets, std::span<const Weight> experts,            \
+                          const Tensor& y);                                                   \
+  void mma_batched_linear(GpuStream s, const Tensor& x, std::span<const Weight> w,            \
+                          const Tensor& y);                                                   \
+  void mma_batched_linear_transposed(GpuStream s, const Tensor& x, std::span<const Weight> w, \
+                                     const Tensor& y);
 
 namespace hadal::cuda {
 HADAL_MMA_LAUNCHERS
