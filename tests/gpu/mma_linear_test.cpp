@@ -11,7 +11,8 @@ namespace {
 using namespace reference;
 
 #ifdef __SANITIZE_THREAD__  // the barriers are the same for all formats
-const Format kFormats[] = {{DType::kF8E4M3, DType::kI8, DType::kF8E8M0}};
+const Format kFormats[] = {{DType::kF8E4M3, DType::kI8, DType::kF8E8M0},
+                           {DType::kBF16, DType::kF8E4M3, DType::kF8E8M0}};
 #else
 const Format kFormats[] = {
     {DType::kBF16, DType::kBF16, DType::kF32},        {DType::kF8E4M3, DType::kBF16, DType::kF32},

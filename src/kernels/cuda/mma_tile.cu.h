@@ -20,8 +20,9 @@ struct MmaTileArgs : LinearArgs {
 
 template <class X, class W, int kM, int kN>
 struct MmaTile {
-  static constexpr int kRowTiles = kM / kMmaDown / 16,
-                       kColumnTiles = kN / kMmaAcross / 8;  // a warp's
+  // A warp's: W stands where mma has 16 rows, since its decoded words may be put into any
+  // registers, while those of x may lie as they were loaded.
+  static constexpr int kRowTiles = kM / kMmaDown / 8, kColumnTiles = kN / kMmaAcross / 16;
   static constexpr int kXBytes = kM * kStepBytes<X>, kWBytes = kN * kStepBytes<W>;
   static constexpr int kStageBytes = kXBytes + kWBytes + (X::kPerWord == 4 ? kM * 4 : 0);
   // Small tiles fit any card since sm_80, two blocks of them one of sm_90; large ones sm_80's 163
@@ -35,8 +36,8 @@ struct MmaTile {
 
   // Of W, for one step and what this lane has of it.
   struct Scales {
-    float fp8[2];                       // columns of y before and from `turn` on
-    uint32_t multiplier[kColumnTiles];  // FP4
+    float fp8[2];                           // columns of y before and from `turn` on
+    uint32_t multiplier[2 * kColumnTiles];  // FP4: of rows lane / 4 and lane / 4 + 8 of each tile
   };
 
   const MmaTileArgs& a;
@@ -72,9 +73,11 @@ struct MmaTile {
 
   // Column of y that this warp's tile j of columns begins with, and row of its tile i of rows.
   KL_DEVICE static int column(int j) {
-    return (kl::thread() / 32 % kMmaAcross * kColumnTiles + j) * 8;
+    return (kl::thread() / 32 % kMmaAcross * kColumnTiles + j) * 16;
   }
-  KL_DEVICE static int row(int i) { return (kl::thread() / 32 / kMmaAcross * kRowTiles + i) * 16; }
+  KL_DEVICE static int row(int i) { return (kl::thread() / 32 / kMmaAcross * kRowTiles + i) * 8; }
+  // Row of W, from n0 on, that is the lane's number i of two in each tile of columns.
+  KL_DEVICE static int w_row(int i) { return column(i / 2) + i % 2 * 8 + kl::thread() % 32 / 4; }
 
   KL_DEVICE void load_scales(int step, Scales& s) const {
     s.fp8[0] = s.fp8[1] = 1;
@@ -83,12 +86,11 @@ struct MmaTile {
       s.fp8[1] = turn < n0 + kN && turn < a.n ? fp8_w_scale(a, group, turn, step) : s.fp8[0];
     }
     KL_UNROLL
-    for (int j = 0; j < kColumnTiles; ++j) {
-      s.multiplier[j] = 0;
+    for (int i = 0; i < 2 * kColumnTiles; ++i) {
+      s.multiplier[i] = 0;
       if constexpr (W::kPerWord == 8) {
-        int64_t n = n0 + column(j) + kl::thread() % 32 / 4;
-        if (n >= a.n) n = a.n - 1;
-        s.multiplier[j] = fp4_multiplier(fp4_w_scale(a, group, n, step, kl::thread() % 4));
+        int64_t n = n0 + w_row(i) < a.n ? n0 + w_row(i) : a.n - 1;
+        s.multiplier[i] = fp4_multiplier(fp4_w_scale(a, group, n, step, kl::thread() % 4));
       }
     }
   }
@@ -97,46 +99,47 @@ struct MmaTile {
   KL_DEVICE void multiply(const char* stage, const Scales& scales, Sums& sums) const {
     constexpr int kXUnits = kRunBytes<X, W> / 16, kWUnits = kRunBytes<W, W> / 16;
     constexpr int kUnit = kUnitProducts<X>;
-    int lane_row = kl::thread() % 32 / 4, t = kl::thread() % 4;
-    auto unit_of_x = [&](int i, int unit) {
-      int r = row(i / 2) + i % 2 * 8 + lane_row;
-      return *reinterpret_cast<const Bits128*>(stage + r * kStepBytes<X> +
-                                               shared_unit<X, W>(r, unit) * 16);
-    };
+    int t = kl::thread() % 4;
     KL_UNROLL
     for (int h = 0; h < kRuns<W>; ++h) {
-      uint32_t w[kColumnTiles][kRun<W> / W::kPerWord];
+      uint32_t w[2 * kColumnTiles][kRun<W> / W::kPerWord];
       KL_UNROLL
-      for (int j = 0; j < kColumnTiles; ++j) {
-        int r = column(j) + lane_row;
+      for (int j = 0; j < 2 * kColumnTiles; ++j) {
         KL_UNROLL
         for (int u = 0; u < kWUnits; ++u) {
-          Bits128 v = *reinterpret_cast<const Bits128*>(
-              stage + kXBytes + r * kStepBytes<W> +
-              shared_unit<W, W>(r, (h * 4 + t) * kWUnits + u) * 16);
+          int unit = shared_unit<W, W>(w_row(j), (h * 4 + t) * kWUnits + u);
+          auto v = *reinterpret_cast<const Bits128*>(stage + kXBytes + w_row(j) * kStepBytes<W> +
+                                                     unit * 16);
           KL_UNROLL
           for (int i = 0; i < 4; ++i) w[j][u * 4 + i] = v.word[i];
         }
       }
       KL_UNROLL
       for (int u = 0; u < kXUnits; ++u) {
-        Bits128 x[2 * kRowTiles];
+        Bits128 x[kRowTiles];
         KL_UNROLL
-        for (int i = 0; i < 2 * kRowTiles; ++i) x[i] = unit_of_x(i, (h * 4 + t) * kXUnits + u);
+        for (int i = 0; i < kRowTiles; ++i) {
+          int r = row(i) + kl::thread() % 32 / 4;
+          int unit = shared_unit<X, W>(r, (h * 4 + t) * kXUnits + u);
+          x[i] = *reinterpret_cast<const Bits128*>(stage + r * kStepBytes<X> + unit * 16);
+        }
         KL_UNROLL
         for (int q = 0; q < kUnit; ++q) {
-          uint32_t b[kColumnTiles][2];
+          uint32_t of_w[kColumnTiles][4];
           KL_UNROLL
-          for (int j = 0; j < kColumnTiles; ++j)
-            w_fragment<X, W>(w[j], u * kUnit + q, scales.multiplier[j], b[j]);
+          for (int j = 0; j < kColumnTiles; ++j) {
+            uint32_t top[2], bottom[2];
+            w_fragment<X, W>(w[2 * j], u * kUnit + q, scales.multiplier[2 * j], top);
+            w_fragment<X, W>(w[2 * j + 1], u * kUnit + q, scales.multiplier[2 * j + 1], bottom);
+            of_w[j][0] = top[0], of_w[j][1] = bottom[0], of_w[j][2] = top[1],
+            of_w[j][3] = bottom[1];
+          }
           KL_UNROLL
           for (int i = 0; i < kRowTiles; ++i) {
-            uint32_t top[2], bottom[2];
-            x_fragment<X, W>(x[2 * i], q, top);
-            x_fragment<X, W>(x[2 * i + 1], q, bottom);
-            uint32_t fragment[4] = {top[0], bottom[0], top[1], bottom[1]};
+            uint32_t of_x[2];
+            x_fragment<X, W>(x[i], q, of_x);
             KL_UNROLL
-            for (int j = 0; j < kColumnTiles; ++j) mma<kMath<X, W>>(sums[i][j], fragment, b[j]);
+            for (int j = 0; j < kColumnTiles; ++j) mma<kMath<X, W>>(sums[i][j], of_w[j], of_x);
           }
         }
       }
@@ -152,15 +155,15 @@ struct MmaTile {
     for (int i = 0; i < kRowTiles; ++i) {
       float of_x[2] = {1, 1};
       if constexpr (X::kPerWord == 4) {
-        of_x[0] = x_scale[row(i) + at.row];
-        of_x[1] = x_scale[row(i) + at.row + 8];
+        of_x[0] = x_scale[row(i) + at.column];
+        of_x[1] = x_scale[row(i) + at.column + 1];
       }
       KL_UNROLL
       for (int j = 0; j < kColumnTiles; ++j) {
         KL_UNROLL
         for (int e = 0; e < 4; ++e) {
-          float of_w = scales.fp8[n0 + column(j) + at.column + e % 2 >= turn];
-          total[i][j][e] = fmaf(part[i][j][e] * kSumUnit<W>, of_x[e / 2] * of_w, total[i][j][e]);
+          float of_w = scales.fp8[n0 + column(j) + at.row + e / 2 * 8 >= turn];
+          total[i][j][e] = fmaf(part[i][j][e] * kSumUnit<W>, of_x[e % 2] * of_w, total[i][j][e]);
         }
       }
     }
@@ -172,7 +175,7 @@ struct MmaTile {
     KL_UNROLL
     for (int i = 0; i < kRowTiles * kColumnTiles * 4; ++i) {
       int e = i % 4, j = i / 4 % kColumnTiles, k = i / 4 / kColumnTiles;
-      int64_t m = m0 + row(k) + at.row + e / 2 * 8, n = n0 + column(j) + at.column + e % 2;
+      int64_t m = m0 + row(k) + at.column + e % 2, n = n0 + column(j) + at.row + e / 2 * 8;
       if (m < end && n < a.n) store_result(a, group, m, n, total[k][j][e] * unit);
     }
   }
