@@ -185,8 +185,10 @@ KL_DEVICE uint32_t e4m3_to_f16(uint32_t code) {
 // Four e4m3 codes, as two words of two f16.
 KL_DEVICE void e4m3x4_to_f16(uint32_t v, uint32_t (&out)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out[0]) : "h"(static_cast<uint16_t>(v)));
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(out[1]) : "h"(static_cast<uint16_t>(v >> 16)));
+  asm("{.reg .b16 a, b; mov.b32 {a, b}, %2;"
+      " cvt.rn.f16x2.e4m3x2 %0, a; cvt.rn.f16x2.e4m3x2 %1, b;}"
+      : "=r"(out[0]), "=r"(out[1])
+      : "r"(v));
 #else
   for (int i = 0; i < 2; ++i)
     out[i] = e4m3_to_f16(v >> 16 * i & 255) | e4m3_to_f16(v >> (16 * i + 8) & 255) << 16;

@@ -162,7 +162,8 @@ struct MmaTile {
       for (int j = 0; j < kColumnTiles; ++j) {
         KL_UNROLL
         for (int e = 0; e < 4; ++e) {
-          float of_w = scales.fp8[n0 + column(j) + at.row + e / 2 * 8 >= turn];
+          int64_t n = n0 + column(j) + at.row + e / 2 * 8;
+          float of_w = n < turn ? scales.fp8[0] : scales.fp8[1];
           total[i][j][e] = fmaf(part[i][j][e] * kSumUnit<W>, of_x[e % 2] * of_w, total[i][j][e]);
         }
       }
