@@ -5,8 +5,8 @@
 // of x alone. Contract: kernels/linear.h; what is supported: mma_linear.h.
 //
 // Cost on an H200: W / 4.5 TB/s + about 2 us, while the instructions per weight stay well below
-// 6.5 (FP8) and 3.5 (FP4). The machine code for up to eight rows has 2.5 for FP8 x FP8, 3.4 for
-// BF16 x FP8 and 3.9 for FP8 x FP4, of which 2.4 decode W: FP4 is bound by them near 80 %.
+// 6.5 (FP8) and 3.5 (FP4). The machine code for up to eight rows has 2.1 for FP8 x FP8, 3.2 for
+// BF16 x FP8 and 3.8 for FP8 x FP4, of which 2.4 decode W: FP4 is bound by them near 80 %.
 //   FP8 4096 x 4096: 3.7 + 2 us          6 experts of FP4 2048 x 4096: 5.9 / 0.8 + 2 us
 //   8 groups of FP8 1024 x 4096: 7.5 + 2 us
 #pragma once

@@ -7,8 +7,8 @@
 // What a call costs on a GPU of bandwidth B (H200: 4.5 TB/s): W / B + about 2 us in which the
 // first loads return and the last sums are added. That holds while the instructions per weight stay
 // below those that the card has: 128 lanes x 132 x 1.75 GHz over B are 6.5 for FP8, 13 for BF16,
-// 3.5 for FP4 with its scales. The machine code of one row has 4.9 for FP8 x FP8 and 5.0 for
-// FP8 x FP4, which is therefore bound by them at 70 % of B. Each further row adds one per weight
+// 3.5 for FP4 with its scales. The machine code of one row has 4.5 for FP8 x FP8 and 4.7 for
+// FP8 x FP4, which is therefore bound by them at 70 % of B or so. Each further row adds one per weight
 // and its share of decoding x: from three rows of FP8 on, arithmetic is the bound.
 //   FP8 4096 x 4096, one row: 16.8 MB / B + 2 = 5.7 us   FP8 1024 x 4096: 4.2 MB / B + 2 = 2.9 us
 //   6 experts of FP4 2048 x 4096: 26.7 MB / 0.7 B + 2 = 10.5 us
