@@ -44,6 +44,11 @@ void mma_linear(GpuStream s, const Activation& x, const Weight& w, const Tensor&
   launch_mma(s, x, w, linear_problem(x, w, y), x.data.shape[0]);
 }
 
+void mma_linear_pair(GpuStream s, const Activation& x, const Weight& w0, const Weight& w1,
+                     const Tensor& y0, const Tensor& y1) {
+  launch_mma(s, x, w0, pair_problem(x, {w0, w1}, y0, y1), x.data.shape[0]);
+}
+
 void mma_grouped_linear(GpuStream s, const Activation& x, const int32_t* rows,
                         const int32_t* offsets, std::span<const Weight> experts, const Tensor& y) {
   launch_mma(s, x, experts[0], grouped_problem(x, rows, offsets, experts, y), y.shape[0]);

@@ -24,20 +24,9 @@ std::string mma_linear_supports(const Activation& x, const Weight& w);
 std::string mma_transposed_supports(const Tensor& x, const Weight& w);
 }  // namespace hadal
 
-#define HADAL_MMA_LAUNCHERS                                                                   \
-  void mma_linear(GpuStream s, const Activation& x, const Weight& w, const Tensor& y);        \
-  void mma_grouped_linear(GpuStream s, const Activation& x, const int32_t* rows,              \
-                          const int32_t* offsets, std::span<const Weight> experts,            \
-                          const Tensor& y);                                                   \
-  void mma_batched_linear(GpuStream s, const Tensor& x, std::span<const Weight> w,            \
-                          const Tensor& y);                                                   \
-  void mma_batched_linear_transposed(GpuStream s, const Tensor& x, std::span<const Weight> w, \
-                                     const Tensor& y);
-
 namespace hadal::cuda {
-HADAL_MMA_LAUNCHERS
+#include "kernels/cuda/mma_launchers.inc"
 }
 namespace hadal::fiber {
-HADAL_MMA_LAUNCHERS
+#include "kernels/cuda/mma_launchers.inc"
 }
-#undef HADAL_MMA_LAUNCHERS

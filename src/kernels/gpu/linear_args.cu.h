@@ -2,6 +2,9 @@
 // distances. Part of the GPU kernels (kl.h); contract in kernels/linear.h.
 #pragma once
 
+#include <array>
+#include <span>
+
 #include "kernels/cpu/element.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/linear.h"
@@ -130,6 +133,17 @@ inline LinearArgs batched_problem(const Tensor& x, std::span<const Weight> w, co
   a.k = in;
   a.transposed = transposed;
   check_formats(a);
+  return a;
+}
+
+// Two weights of one shape and one x: two groups with the same x.
+inline LinearArgs pair_problem(const Activation& x, const std::array<Weight, 2>& w,
+                               const Tensor& y0, const Tensor& y1) {
+  expect_shape("linear_pair", "y1", y1, {y0.shape[0], y0.shape[1]});
+  HADAL_CHECK(y1.dtype == y0.dtype && y1.stride == y0.stride,
+              "[linear_pair] y0 and y1 must have one dtype and the same strides");
+  LinearArgs a = grouped_problem(x, nullptr, nullptr, w, y0);
+  a.y_group = (static_cast<char*>(y1.data) - static_cast<char*>(y0.data)) / dtype_size(y0.dtype);
   return a;
 }
 

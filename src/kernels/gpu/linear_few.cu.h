@@ -8,7 +8,7 @@
 // first loads return and the last sums are added. That holds while the instructions per weight stay
 // below those that the card has: 128 lanes x 132 x 1.75 GHz over B are 6.5 for FP8, 13 for BF16,
 // 3.5 for FP4 with its scales. The machine code of one row has 4.5 for FP8 x FP8 and 4.7 for
-// FP8 x FP4, which is therefore bound by them at 70 % of B or so. Each further row adds one per weight
+// FP8 x FP4, which is therefore bound by them near 70 % of B. Each further row adds one per weight
 // and its share of decoding x: from three rows of FP8 on, arithmetic is the bound.
 //   FP8 4096 x 4096, one row: 16.8 MB / B + 2 = 5.7 us   FP8 1024 x 4096: 4.2 MB / B + 2 = 2.9 us
 //   6 experts of FP4 2048 x 4096: 26.7 MB / 0.7 B + 2 = 10.5 us
@@ -455,6 +455,13 @@ inline bool launch_turned(GpuStream s, const LinearArgs& problem) {
 
 void linear_few(GpuStream s, const Activation& x, const Weight& w, const Tensor& y) {
   if (!launch_few(s, linear_problem(x, w, y))) linear(s, x, w, y);
+}
+
+void linear_pair_few(GpuStream s, const Activation& x, const Weight& w0, const Weight& w1,
+                     const Tensor& y0, const Tensor& y1) {
+  if (launch_few(s, pair_problem(x, {w0, w1}, y0, y1))) return;
+  linear(s, x, w0, y0);
+  linear(s, x, w1, y1);
 }
 
 void grouped_linear_few(GpuStream s, const Activation& x, const int32_t* rows,
