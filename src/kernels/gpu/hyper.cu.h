@@ -121,7 +121,7 @@ KL_DEVICE void hyper_write(const HyperArgs<T>& p, int64_t row0, const HyperTile&
   }
 }
 
-// limits: vgprs 128, lds 4096
+// limits: vgprs 160, lds 4096
 template <class T>
 KL_KERNEL(kHyperThreads)
 hyper_kernel(HyperArgs<T> p) {

@@ -32,8 +32,9 @@ struct HyperSplitArgs {
   bool whole, whole_x;  // rows of fn, rows of x and y, are whole vectors
 };
 
+template <int kMost>
 struct HyperSplitTile {
-  Vector16 stream[kHyperTokens][kHyperStreams * kHyperHeld / 4];
+  Vector16 stream[kHyperTokens][kMost * kHyperHeld / 4];
 };
 
 // Columns that a block works on: [begin, end), the streams of `chunk` of them side by side.
@@ -72,37 +73,32 @@ KL_DEVICE void hyper_split_weights(const HyperSplitArgs<T>& a, const HyperSplitR
 
 // The streams of the columns from c0 on into shared memory, zeros beyond the edge; with `post`
 // after the pending post, which is written too. A thread writes and later reads the same columns.
-template <class T>
+template <class T, int kMost>
 KL_DEVICE void hyper_split_streams(const HyperSplitArgs<T>& a, const HyperSplitRange& r, int c0,
-                                   bool post, HyperSplitTile& tile) {
+                                   bool post, HyperSplitTile<kMost>& tile) {
   KL_UNROLL_BY(1)
   for (int n = kl::thread(); n < r.tokens * r.chunk; n += kHyperSplitThreads) {
     int i = n / r.chunk, c = n % r.chunk;
     float next[kHyperStreams] = {};
-    if (c0 + c < r.end && post) {
-      if (a.of.streams <= 4)
-        hyper_post_column<4>(a.of, r.row0 + i, c0 + c, next);
-      else
-        hyper_post_column(a.of, r.row0 + i, c0 + c, next);
-    }
+    if (c0 + c < r.end && post) hyper_post_column<kMost>(a.of, r.row0 + i, c0 + c, next);
     if (c0 + c < r.end && !post) {
       KL_UNROLL
-      for (int j = 0; j < kHyperStreams; ++j)
+      for (int j = 0; j < kMost; ++j)
         if (j < a.of.streams) next[j] = load(*a.of.x.at(r.row0 + i, j, c0 + c));
     }
     float* to = reinterpret_cast<float*>(tile.stream[i]);
     KL_UNROLL
-    for (int j = 0; j < kHyperStreams; ++j)
+    for (int j = 0; j < kMost; ++j)
       if (j < a.of.streams) to[j * r.chunk + c] = next[j];
   }
   kl::sync();
 }
 
-// Adds the products of the held columns; sum[i * 4 + l]: token i, line l of this warp.
-template <class T>
-KL_DEVICE void hyper_split_add(const HyperSplitArgs<T>& a, const HyperSplitRange& r, int first,
-                               int c0, const HyperSplitTile& tile, HyperSplitWeights& f,
-                               float (&sum)[kHyperTokens * kHyperLines]) {
+// The sum of the products of the held columns: in lane i * 4 + l of token i, line l of this warp.
+template <class T, int kMost>
+KL_DEVICE float hyper_split_add(const HyperSplitArgs<T>& a, const HyperSplitRange& r, int first,
+                                int c0, const HyperSplitTile<kMost>& tile, HyperSplitWeights& f) {
+  float sum[kHyperTokens * kHyperLines] = {};
   int quads = a.of.streams * r.chunk / 4, step = kHyperQuads * kl::warp_size();
   KL_UNROLL_BY(1)
   for (int q0 = 0; q0 < quads; q0 += step) {
@@ -127,13 +123,14 @@ KL_DEVICE void hyper_split_add(const HyperSplitArgs<T>& a, const HyperSplitRange
     }
   }
   kl::sync();  // the next columns overwrite these
+  return kl::warp_sums(sum);
 }
 
-// limits: vgprs 128, lds 16384
-template <class T>
-KL_KERNEL(kHyperSplitThreads, 2)
+// limits: vgprs 160, lds 16384
+template <class T, int kMost>
+KL_KERNEL(kHyperSplitThreads, kMost == 4 ? 2 : 1)
 hyper_split_kernel(HyperSplitArgs<T> a) {
-  KL_SHARED(HyperSplitTile, tile, );
+  KL_SHARED(HyperSplitTile<kMost>, tile, );
   int tiles = static_cast<int>((a.of.rows + kHyperTokens - 1) / kHyperTokens);
   int lines = a.of.mixes + 1, step = static_cast<int>(kl::blocks());
   for (int n = static_cast<int>(kl::block()); n < tiles * a.slices; n += step) {
@@ -145,15 +142,14 @@ hyper_split_kernel(HyperSplitArgs<T> a) {
     KL_UNROLL_BY(1)
     for (int pass = 0; pass < lines; pass += kl::warps() * kHyperLines) {
       int first = pass + kl::warp();
-      float sum[kHyperTokens * kHyperLines] = {};
+      float total = 0;
       KL_UNROLL_BY(1)
       for (int c0 = r.begin; c0 < r.end; c0 += r.chunk) {
         HyperSplitWeights f;
         hyper_split_weights(a, r, first, c0, 0, f);  // on their way while the streams are made
         hyper_split_streams(a, r, c0, a.of.a && pass == 0, tile);
-        hyper_split_add(a, r, first, c0, tile, f, sum);
+        total += hyper_split_add(a, r, first, c0, tile, f);
       }
-      float total = kl::warp_sums(sum);
       int i = kl::lane() / kHyperLines, line = first + kl::lane() % kHyperLines * kl::warps();
       // The upper half of a wide warp repeats the sums: its i is not below 8.
       if (i < r.tokens && line < lines)
@@ -350,7 +346,8 @@ void launch_hyper_split(GpuStream s, const HyperArgs<T>& of, const Tensor& fn, b
   a.whole = rows_of_vectors(fn) && of.columns % 4 == 0;
   a.whole_x = whole_x;
   int64_t tiles = (of.rows + kHyperTokens - 1) / kHyperTokens;
-  kl::launch(hyper_split_kernel<T>, {kl::grid(s, tiles * a.slices)}, kHyperSplitThreads, 0, s, a);
+  auto* kernel = of.streams <= 4 ? hyper_split_kernel<T, 4> : hyper_split_kernel<T, kHyperStreams>;
+  kl::launch(kernel, {kl::grid(s, tiles * a.slices)}, kHyperSplitThreads, 0, s, a);
   kl::launch(hyper_split_end_kernel<T>, {kl::grid(s, of.rows * a.pieces)}, kHyperSplitThreads, 0, s,
              a);
 }
