@@ -15,9 +15,9 @@ namespace hadal::KL_TARGET {
 
 inline constexpr int kTopkFewThreads = 1024;
 inline constexpr int kTopkFewBins = 2048;
-inline constexpr int kTopkFewLongest = 32768;                // numbers of a block
-inline constexpr int kTopkFewBatch = 8;                      // that a thread loads at once
-inline constexpr int kTopkFewGroups = kTopkFewLongest / 32;  // of a warp's numbers at once
+inline constexpr int kTopkFewLongest = 32768;  // numbers of a block
+inline constexpr int kTopkFewBatch = 8;        // that a thread loads at once
+inline constexpr int kTopkFewRounds = 4;       // the same where they are ranked
 
 struct TopkFewArgs {
   const int32_t* positions;
@@ -106,48 +106,58 @@ KL_DEVICE void topk_few_count(const TopkFewInput& in, uint32_t prefix, uint32_t 
   kl::sync();
 }
 
-// Which lanes of the group of keys at `base` are above the threshold, and which are equal to it.
+// Which lanes of a warp have keys above the threshold, and which have equal ones.
 struct TopkFewGroup {
   uint64_t greater, equal;
 };
-KL_DEVICE TopkFewGroup topk_few_group(const TopkFewInput& in, int i, uint32_t threshold) {
-  uint32_t key = in.key(i);
-  bool has = in.has(i);
-  return {kl::ballot(has && key > threshold), kl::ballot(has && key == threshold)};
+
+// f(group number, index, lanes) for all keys in order, some of them loaded together.
+template <class F>
+KL_DEVICE void topk_few_groups(const TopkFewInput& in, uint32_t threshold, F&& f) {
+  int rounds = (in.n + kTopkFewThreads - 1) / kTopkFewThreads;
+  for (int round = 0; round < rounds; round += kTopkFewRounds) {
+    uint32_t key[kTopkFewRounds];
+    KL_UNROLL
+    for (int i = 0; i < kTopkFewRounds; ++i)
+      key[i] = in.key((round + i) * kTopkFewThreads + kl::thread());
+    KL_UNROLL
+    for (int i = 0; i < kTopkFewRounds; ++i) {
+      if (round + i >= rounds) continue;
+      int j = (round + i) * kTopkFewThreads + kl::thread();
+      bool has = in.has(j);
+      TopkFewGroup g = {kl::ballot(has && key[i] > threshold),
+                        kl::ballot(has && key[i] == threshold)};
+      f((round + i) * kl::warps() + kl::warp(), j, g);
+    }
+  }
 }
 
 // Writes the indices of all keys above the threshold and of the first `equal` equal to it, in
 // ascending order.
 KL_DEVICE void topk_few_write(const TopkFewInput& in, uint32_t threshold, int equal, int32_t* out,
                               TopkFewState& s) {
-  int warps = kl::warps(), rounds = (in.n + kTopkFewThreads - 1) / kTopkFewThreads;
-  KL_UNROLL_BY(4)
-  for (int i = 0; i < rounds; ++i) {
-    TopkFewGroup g = topk_few_group(in, i * kTopkFewThreads + kl::thread(), threshold);
-    if (kl::lane() == 0) {
-      s.count[(i * warps + kl::warp()) * 2] = kl::count_bits(g.greater);
-      s.count[(i * warps + kl::warp()) * 2 + 1] = kl::count_bits(g.equal);
-    }
-  }
+  topk_few_groups(in, threshold, [&](int group, int, const TopkFewGroup& g) {
+    if (kl::lane() > 0) return;
+    s.count[group * 2] = kl::count_bits(g.greater);
+    s.count[group * 2 + 1] = kl::count_bits(g.equal);
+  });
   kl::sync();
   int v[2] = {}, n = kl::thread();
-  bool mine = n < rounds * warps;
+  bool mine = n < (in.n + kTopkFewThreads - 1) / kTopkFewThreads * kl::warps();
   if (mine) v[0] = s.count[n * 2], v[1] = s.count[n * 2 + 1];
   topk_few_scan(v, s);
   if (mine) s.count[n * 2] = v[0], s.count[n * 2 + 1] = v[1];
   kl::sync();
   uint64_t below = (uint64_t{1} << kl::lane()) - 1;
-  for (int i = 0; i < rounds; ++i) {
-    int j = i * kTopkFewThreads + kl::thread(), group = i * warps + kl::warp();
-    TopkFewGroup g = topk_few_group(in, j, threshold);
+  topk_few_groups(in, threshold, [&](int group, int j, const TopkFewGroup& g) {
     int greater = s.count[group * 2] + kl::count_bits(g.greater & below);
     int same = s.count[group * 2 + 1] + kl::count_bits(g.equal & below);
     bool keep = (g.greater >> kl::lane() & 1) || ((g.equal >> kl::lane() & 1) && same < equal);
     if (keep) out[greater + (same < equal ? same : equal)] = in.index(j);
-  }
+  });
 }
 
-// limits: vgprs 64, lds 9600
+// limits: vgprs 96, lds 9600
 KL_KERNEL(kTopkFewThreads) topk_few_kernel(TopkFewArgs a) {
   KL_SHARED(TopkFewState, s, );
   int blocks = a.from ? a.rows : a.rows * a.parts, step = static_cast<int>(kl::blocks());
