@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "bandwidth.h"
@@ -38,7 +39,10 @@ class BenchVerb : public Verb {
   void declare(Flags& flags) override {
     flags.argument("BENCH", bench_, "latency");
     flags.optional_argument("MODEL", options_.model, "Folder of the checkpoint");
-    flags.option("--dummy", options_.dummy, "A config.json: random weights in place of MODEL");
+    flags.option("--dummy", options_.dummy.config,
+                 "Random weights in place of MODEL: a config.json, or v4-flash, v4-pro, v3.2, v3");
+    flags.option("--layers", options_.dummy.layers, "Of --dummy: its first layers alone");
+    flags.option("--rank-slice", slice_, "Of --dummy: R/P, rank R of P, sums over ranks left out");
     flags.option("--prompt-len", prompt_, "Tokens of each prompt");
     flags.option("--output-len", output_, "Decode steps of each repetition");
     flags.option("--batch", batch_, "Sequences at once");
@@ -62,17 +66,27 @@ class BenchVerb : public Verb {
     InterruptGuard interrupt;
     HADAL_TRY_STATUS(measure(*engine, interrupt, latency));
     if (interrupt.interrupted()) return kInterrupted;
+    Bandwidth memory{engine->info().threads, engine->gpu_buffer_bytes(), 0};
     constexpr int kPasses = 5;
-    Bandwidth memory = measure_read_bandwidth(options_.threads, kPasses);
+    if (memory.buffer_bytes > 0)
+      memory.bytes_per_second = engine->measure_gpu_bandwidth(kPasses);
+    else
+      memory = measure_read_bandwidth(options_.threads, kPasses);
     report(engine->info(), latency, memory);
     return 0;
   }
 
  private:
-  Status check() const {
+  Status check() {
+    if (!slice_.empty()) {
+      char end = 0;
+      if (std::sscanf(slice_.c_str(), "%d/%d%c", &options_.dummy.rank, &options_.dummy.ranks,
+                      &end) != 2)
+        return Error{fmt::format("--rank-slice {}: give R/P, as 0/2", slice_)};
+    }
     if (bench_ != "latency")
       return Error{fmt::format("there is no bench '{}', only latency", bench_)};
-    if (options_.model.empty() == options_.dummy.empty())
+    if (options_.model.empty() == options_.dummy.config.empty())
       return Error{"give either MODEL or --dummy CONFIG.json"};
     for (auto [name, value] : {std::pair{"--prompt-len", prompt_},
                                {"--output-len", output_},
@@ -154,7 +168,8 @@ class BenchVerb : public Verb {
     if (json_) {
       nlohmann::ordered_json out{
           {"model_type", model.model_type},
-          {"model", options_.dummy.empty() ? options_.model : options_.dummy},
+          {"model", options_.dummy.config.empty() ? options_.model : options_.dummy.config},
+          {"device", model.device},
           {"numerics", options_.numerics},
           {"threads", memory.threads},
           {"prompt_len", prompt_},
@@ -173,9 +188,9 @@ class BenchVerb : public Verb {
       fmt::print("{}\n", out.dump(2));
       return;
     }
-    fmt::print("{} ({:.3f} GB of weights), {} numerics, batch {}, medians of {}\n",
-               model.model_type, static_cast<double>(model.weight_bytes) * 1e-9, options_.numerics,
-               batch_, repeat_);
+    fmt::print("{} ({:.3f} GB of weights) on {}, {} numerics, batch {}, medians of {}\n",
+               model.model_type, static_cast<double>(model.weight_bytes) * 1e-9, model.device,
+               options_.numerics, batch_, repeat_);
     fmt::print("prefill  {:>10.1f} tokens/s  {} tokens in {:.1f} ms\n", prefill_rate,
                batch_ * prompt_, prefill * 1e3);
     fmt::print("decode   {:>10.1f} tokens/s  {:.3f} ms for a step\n", decode_rate, step * 1e3);
@@ -189,7 +204,7 @@ class BenchVerb : public Verb {
   }
 
   ModelOptions options_;
-  std::string bench_;
+  std::string bench_, slice_;
   int64_t prompt_ = 512, output_ = 64, batch_ = 1, repeat_ = 3;
   bool json_ = false;
 };

@@ -13,10 +13,12 @@ namespace hadal {
 
 struct ModelOptions {
   std::string model;  // folder
-  std::string dummy;  // config.json: random weights instead of a folder
+  DummyModel dummy;   // random weights instead of a folder, where its config is set
+  std::string device = "cpu";
   std::string numerics = "release";
   int threads = 0;
   int64_t max_model_len = 0;
+  bool enforce_eager = false;
   std::vector<std::string> without;
 
   void declare(Flags& flags);  // all options but MODEL

@@ -232,7 +232,7 @@ void BM_Hadamard64x128(benchmark::State& state) {
 }
 void BM_SwiGlu(benchmark::State& state) {
   RowBench b(state.range(0));
-  for (auto _ : state) swiglu(b.ctx, b.x.view, b.y.view, 10, nullptr, nullptr, b.z.view);
+  for (auto _ : state) swiglu(b.ctx, b.x.view, b.y.view, 10, nullptr, nullptr, nullptr, b.z.view);
 }
 void BM_HyperPost(benchmark::State& state) {
   RowBench b(state.range(0));

@@ -155,7 +155,7 @@ function(hadal_cuda_library)
 -Xcompiler=-fPIC;${codes};-I${CMAKE_SOURCE_DIR}/src;-c;SOURCE;-o;OBJECT" "${portable};${tuned}")
   add_custom_target(hadal_cuda_check DEPENDS ${objects})
   message(STATUS "CUDA: ${HADAL_CUDA_COMPILER}, kernels for ${HADAL_CUDA_ARCHS} are compiled by "
-                 "the target hadal_cuda_check; this version runs CPU kernels only")
+                 "the target hadal_cuda_check")
 
   file(REAL_PATH ${HADAL_CUDA_COMPILER} nvcc)
   cmake_path(GET nvcc PARENT_PATH root)
@@ -228,3 +228,17 @@ ${HADAL_HIP_COMPILER};-x;hip;-std=c++20;-O2;-Wall;-Werror;--offload-arch=ARCH;${
   message(STATUS "HIP: ${HADAL_HIP_COMPILER}, kernels for ${HADAL_HIP_ARCHS} are compiled by the "
                  "target hadal_hip_check; never run on AMD hardware")
 endif()
+
+# hadal_cuda_runtime(target): the CUDA backend, or what stands in for it.
+function(hadal_cuda_runtime target)
+  set(backend ${CMAKE_SOURCE_DIR}/src/kernels/cuda/cuda_gpu.cpp)
+  set(stand_in ${CMAKE_SOURCE_DIR}/src/kernels/cuda/no_cuda.cpp)
+  get_target_property(sources ${target} SOURCES)
+  list(REMOVE_ITEM sources ${backend} ${stand_in})
+  if(TARGET hadal_cuda_kernels)
+    set_target_properties(${target} PROPERTIES SOURCES "${sources};${backend}")
+    target_link_libraries(${target} PUBLIC hadal_cuda_kernels)
+  else()
+    set_target_properties(${target} PROPERTIES SOURCES "${sources};${stand_in}")
+  endif()
+endfunction()

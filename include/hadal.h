@@ -20,19 +20,32 @@ enum class NumericsMode {
 };
 
 struct EngineOptions {
+  std::string device = "cpu";  // or "cuda", "cuda:N"
   NumericsMode numerics = NumericsMode::kRelease;
   int threads = 0;                   // 0 = one for each core this process may use
   int64_t max_context = 0;           // tokens of one session; 0 = what the model was made for
   int64_t max_step_tokens = 512;     // tokens of one step over all sessions: the prefill chunk
   int max_sessions = 1;              // sessions that may be open at once
+  bool capture_decode = true;        // on a GPU: decode steps as captured graphs
   std::vector<std::string> without;  // names of kernel candidates that must not serve
   // Called while weights are bound and read: bytes done, bytes in all. May be empty.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
+// A model of random weights: a config.json, or one of the released shapes by name (v4-flash,
+// v4-pro, v3.2, v3), cut to its first layers and to one rank's slice of a tensor-parallel group. Of
+// a slice the sums over ranks are left out: it is for timing.
+struct DummyModel {
+  std::string config;  // a path or a name
+  int64_t layers = 0;  // 0: all
+  int rank = 0, ranks = 1;
+};
+
 struct ModelInfo {
   std::string model_type;         // "deepseek_v3", "deepseek_v32", "deepseek_v4"
   std::string path;               // folder of the checkpoint, or "dummy"
+  int threads = 0;                // of the host
+  std::string device;             // what runs it: "cpu (avx512_bf16)", "cuda:0 (NVIDIA H200)"
   int64_t vocab = 0;              // V
   int64_t max_context = 0;        // of a session, as opened
   int64_t max_step_tokens = 0;    // of a step, as opened
@@ -90,8 +103,8 @@ class Engine {
   // Loads the checkpoint folder (config.json, model.safetensors or an index with shards).
   static Result<std::unique_ptr<Engine>> open(const std::string& path,
                                               const EngineOptions& options);
-  // Random weights in the release formats for a config.json, without a checkpoint.
-  static Result<std::unique_ptr<Engine>> open_dummy(const std::string& config_path,
+  // Random weights in the release formats, without a checkpoint.
+  static Result<std::unique_ptr<Engine>> open_dummy(const DummyModel& model,
                                                     const EngineOptions& options);
   ~Engine();
 
@@ -114,6 +127,11 @@ class Engine {
                               const SamplingParams& params,
                               const std::function<bool(const GeneratedToken&)>& on_token,
                               const std::function<bool(int64_t done)>& on_prefill = {});
+
+  // Of a GPU: bytes per second at which it reads the first gpu_buffer_bytes() of its weights, the
+  // best of `passes`. Zero on the CPU.
+  double measure_gpu_bandwidth(int passes);
+  int64_t gpu_buffer_bytes() const;
 
   struct Impl;
   Impl& impl() { return *impl_; }

@@ -43,22 +43,40 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+Arena Arena::measure() {
+  Arena a;
+  a.measure_ = true;
+  return a;
+}
+
 Tensor Arena::make(DType dtype, std::initializer_list<int64_t> shape) {
   Tensor t(nullptr, dtype, shape);
-  buffers_.emplace_back(t.bytes());
-  t.data = buffers_.back().data();
+  bytes_ += t.bytes();
+  if (measure_) return t;
+  if (gpu_) {
+    device_.emplace_back(*gpu_, t.bytes());
+    t.data = device_.back().data();
+    HADAL_CHECK(t.data || t.bytes() == 0, gpu_->name() + " has no room for " + t.describe());
+  } else {
+    host_.emplace_back(t.bytes());
+    t.data = host_.back().data();
+  }
   return t;
 }
 
-int64_t Arena::bytes() const {
-  int64_t n = 0;
-  for (const auto& b : buffers_) n += b.bytes();
-  return n;
+Tensor Arena::make_from(DType dtype, std::initializer_list<int64_t> shape, const void* contents) {
+  Tensor t = make(dtype, shape);
+  if (t.empty()) return t;
+  gpu_ ? gpu_->upload(t.data, contents, t.bytes())
+       : static_cast<void>(std::memcpy(t.data, contents, t.bytes()));
+  return t;
 }
 
 void Arena::poison() {
-  for (auto& b : buffers_)
+  for (auto& b : host_)
     if (b.data()) std::memset(b.data(), 0xff, b.bytes());
+  for (auto& b : device_)
+    if (b.data()) gpu_->fill(b.data(), 0xff, b.bytes());
 }
 
 }  // namespace hadal

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/gpu.h"
 #include "base/tensor.h"
 
 namespace hadal {
@@ -28,16 +29,29 @@ class Buffer {
   int64_t mapped_bytes_ = 0;
 };
 
-// Tensors for the activations of a step, allocated once at load, each in a Buffer of its own.
+// Tensors that live as long as it: activations of a step, caches, constants. Each lies in memory of
+// its own, of the host or of a GPU, allocated at load.
 class Arena {
  public:
+  Arena() = default;                       // of the host
+  explicit Arena(Gpu* gpu) : gpu_(gpu) {}  // null: of the host
+  // Allocates nothing: make() returns views of no memory, bytes() says what it would take.
+  static Arena measure();
+
+  // Contents: zeros on the host, arbitrary on a GPU.
   Tensor make(DType dtype, std::initializer_list<int64_t> shape);
-  int64_t bytes() const;
+  // The same with these contents, in host memory of the caller.
+  Tensor make_from(DType dtype, std::initializer_list<int64_t> shape, const void* contents);
+  int64_t bytes() const { return bytes_; }
   // Fills everything with NaN bit patterns (0xFF bytes): what a step reads before writing it shows.
   void poison();
 
  private:
-  std::vector<Buffer> buffers_;
+  Gpu* gpu_ = nullptr;
+  bool measure_ = false;
+  int64_t bytes_ = 0;
+  std::vector<Buffer> host_;
+  std::vector<GpuBuffer> device_;
 };
 
 }  // namespace hadal

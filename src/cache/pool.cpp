@@ -12,8 +12,9 @@ std::vector<int32_t> descending(int64_t n) {
 
 }  // namespace
 
-CachePool::CachePool(const CacheLayout& layout, int64_t slots, const std::vector<int64_t>& pages)
-    : layout_(layout), free_slots_(descending(slots)) {
+CachePool::CachePool(const CacheLayout& layout, int64_t slots, const std::vector<int64_t>& pages,
+                     Gpu* gpu)
+    : layout_(layout), arena_(gpu), free_slots_(descending(slots)) {
   HADAL_CHECK(pages.size() == layout.groups.size(), "one page count per cache group");
   for (int64_t n : pages) free_pages_.push_back(descending(n));
   DType t = layout.dtype;

@@ -12,8 +12,9 @@ namespace hadal {
 
 class CachePool {
  public:
-  // Room for `slots` sequences and pages[g] pages of each group.
-  CachePool(const CacheLayout& layout, int64_t slots, const std::vector<int64_t>& pages);
+  // Room for `slots` sequences and pages[g] pages of each group, on `gpu` where there is one.
+  CachePool(const CacheLayout& layout, int64_t slots, const std::vector<int64_t>& pages,
+            Gpu* gpu = nullptr);
 
   const CacheLayout& layout() const { return layout_; }
   const LayerCache* layers() const { return layers_.data(); }

@@ -7,11 +7,15 @@
 #include "base/file.h"
 #include "base/safetensors.h"
 #include "cache/sequence.h"
+#include "engine/gpu_runner.h"
 #include "engine/step_builder.h"
 #include "hadal.h"
 #include "kernels/dispatch/kernels.h"
+#include "kernels/gpu/open_gpu.h"
 #include "model/dummy.h"
 #include "model/model.h"
+#include "model/released.h"
+#include "model/slice.h"
 
 namespace hadal {
 
@@ -19,20 +23,35 @@ struct Engine::Impl {
   ModelInfo info;
   EngineOptions options;
   ThreadPool threads;
+  Device device;
+  std::unique_ptr<Gpu> gpu;  // null: the CPU runs the model; outlives all that lies on it
   Kernels kernels;
-  Context context{threads, kernels};
   std::unique_ptr<TensorSource> source;
   std::unique_ptr<Model> model;
   CacheLayout layout;
   std::unique_ptr<CachePool> pool;
   std::unique_ptr<StepBuilder> builder;
+  Arena arena;  // of the GPU: the ops' workspace
+  Context context;
+  std::unique_ptr<GpuRunner> runner;  // of the GPU
   int open_sessions = 0;
 
-  explicit Impl(const EngineOptions& o)
-      : options(o), threads(o.threads), kernels(choose_kernels(detect_device(), o.without)) {}
+  Impl(const EngineOptions& o, OpenedDevice opened)
+      : options(o),
+        threads(o.threads),
+        device(std::move(opened.device)),
+        gpu(std::move(opened.gpu)),
+        kernels(choose_kernels(device, o.without)),
+        arena(gpu.get()),
+        context{threads, kernels, device.portable, gpu ? gpu->stream() : nullptr, {}} {}
 
+  static Result<std::unique_ptr<Impl>> make(const EngineOptions& o);
   Status load(const Config& config, const std::string& path);
+  Status check_memory(const Config& config, const Numerics& numerics, const ModelLimits& limits,
+                      const std::vector<int64_t>& pages) const;
   Status check(std::span<const StepInput> inputs) const;
+  // forward() on what the builder holds; the wanted logits, [n, V].
+  void run(std::vector<float>& logits);
 };
 
 struct Session::Impl {
@@ -59,6 +78,30 @@ Status check_options(const EngineOptions& o, const Config& config) {
   return {};
 }
 
+// The shapes that `model` asks for.
+Result<Config> dummy_config(const DummyModel& model) {
+  std::string path = model.config, text;
+  if (auto released = released_config(path)) {
+    text = *released;
+  } else {
+    auto file = read_file(path);
+    if (!file.ok())
+      return Error{file.error().message + " (or give one of " + released_names() + ")"};
+    text = std::move(file).value();
+  }
+  HADAL_TRY(Config config, parse_config(text, path));
+  if (model.layers < 0 || model.layers > config.layers)
+    return Error{fmt::format("--layers {}: {} has {} layers", model.layers, path, config.layers)};
+  if (model.layers > 0) {
+    config.layers = model.layers;
+    if (config.family == Family::kV4) config.compress_ratios.resize(model.layers);
+    config.dense_layers = std::min(config.dense_layers, model.layers);
+    config.hash_layers = std::min(config.hash_layers, model.layers);
+    config.draft_layers = 0;
+  }
+  return rank_slice(config, model.rank, model.ranks);
+}
+
 // Sum of the stored bytes, and where they are.
 int64_t weight_bytes(const TensorSource& source) {
   int64_t n = 0;
@@ -69,6 +112,31 @@ int64_t weight_bytes(const TensorSource& source) {
 
 }  // namespace
 
+Result<std::unique_ptr<Engine::Impl>> Engine::Impl::make(const EngineOptions& o) {
+  HADAL_TRY(OpenedDevice opened, open_device(o.device));
+  auto impl = std::make_unique<Impl>(o, std::move(opened));
+  if (!impl->kernels.fault.empty()) return Error{impl->kernels.fault};
+  return impl;
+}
+
+Status Engine::Impl::check_memory(const Config& config, const Numerics& numerics,
+                                  const ModelLimits& limits,
+                                  const std::vector<int64_t>& pages) const {
+  int64_t weights = weight_bytes(*source), scratch = model_scratch_bytes(config, numerics, limits);
+  scratch += limits.max_logit_rows * config.vocab * dtype_size(DType::kF32);
+  scratch += workspace_bytes(device, workspace_shapes(config, limits));
+  int64_t cache = (options.max_sessions + 1) * layout.slot_bytes();
+  for (size_t g = 0; g < pages.size(); ++g)
+    cache += pages[g] * layout.page_bytes(static_cast<int>(g));
+  int64_t need = weights + scratch + cache, free = gpu->memory_bytes();
+  if (need <= free) return {};
+  return Error{fmt::format(
+      "{:.1f} GB are needed (weights {:.1f}, caches {:.1f}, scratch {:.1f}), {} has {:.1f} GB "
+      "free: "
+      "lower --max-model-len or take a smaller model",
+      need * 1e-9, weights * 1e-9, cache * 1e-9, scratch * 1e-9, device.name, free * 1e-9)};
+}
+
 Status Engine::Impl::load(const Config& config, const std::string& path) {
   HADAL_TRY_STATUS(check_options(options, config));
   ModelLimits limits;
@@ -76,14 +144,27 @@ Status Engine::Impl::load(const Config& config, const std::string& path) {
   limits.max_rows = std::min(options.max_step_tokens, limits.max_context * options.max_sessions);
   limits.max_logit_rows = limits.max_rows;
   Numerics numerics = numerics_of(options.numerics);
-  HADAL_TRY(model, make_model(config, *source, numerics, limits));
   layout = make_cache_layout(config, numerics);
+  // On a GPU one more slot and page, for rows that pad a step.
+  int64_t slots = options.max_sessions + (gpu ? 1 : 0);
   std::vector<int64_t> pages;
   for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
-    pages.push_back(options.max_sessions * layout.pages_for(g, limits.max_context));
-  pool = std::make_unique<CachePool>(layout, options.max_sessions, pages);
+    pages.push_back(options.max_sessions * layout.pages_for(g, limits.max_context) +
+                    (gpu ? layout.pages_for(g, 1) : 0));
+  if (gpu) HADAL_TRY_STATUS(check_memory(config, numerics, limits, pages));
+  HADAL_TRY(model, make_model(config, *source, numerics, limits,
+                              gpu ? options.progress : Progress{}, gpu.get()));
+  pool = std::make_unique<CachePool>(layout, slots, pages, gpu.get());
   builder = std::make_unique<StepBuilder>(layout, limits.max_rows, options.max_sessions,
                                           limits.max_context);
+  int64_t workspace = workspace_bytes(device, workspace_shapes(config, limits));
+  if (workspace > 0) context.workspace = arena.make(DType::kI8, {workspace});
+  if (gpu)
+    runner = std::make_unique<GpuRunner>(
+        *gpu, *model, *pool, context, limits, config.vocab,
+        GpuRunner::Options{options.max_sessions, options.capture_decode});
+  info.threads = threads.size();
+  info.device = device.name;
   info.model_type = config.model_type;
   info.path = path;
   info.vocab = config.vocab;
@@ -102,7 +183,7 @@ const ModelInfo& Engine::info() const { return impl_->info; }
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
                                              const EngineOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
+  HADAL_TRY(auto impl, Impl::make(options));
   std::string config_path = path + "/config.json";
   HADAL_TRY(std::string text, read_file(config_path));
   HADAL_TRY(Config config, parse_config(text, config_path));
@@ -110,19 +191,41 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
   const Checkpoint& files = *checkpoint;
   impl->source = std::move(checkpoint);
   HADAL_TRY_STATUS(impl->load(config, path));
-  HADAL_TRY_STATUS(files.preload(options.progress));
+  if (impl->gpu)
+    impl->source.reset();  // all of it has been copied
+  else
+    HADAL_TRY_STATUS(files.preload(options.progress));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-Result<std::unique_ptr<Engine>> Engine::open_dummy(const std::string& config_path,
+Result<std::unique_ptr<Engine>> Engine::open_dummy(const DummyModel& model,
                                                    const EngineOptions& options) {
   constexpr uint64_t kSeed = 1;
-  auto impl = std::make_unique<Impl>(options);
-  HADAL_TRY(std::string text, read_file(config_path));
-  HADAL_TRY(Config config, parse_config(text, config_path));
-  HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
+  HADAL_TRY(auto impl, Impl::make(options));
+  HADAL_TRY(Config config, dummy_config(model));
+  if (impl->gpu) {
+    HADAL_TRY(impl->source, DummySource::make_overlapping(config, kSeed, impl->threads));
+  } else {
+    HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
+  }
   HADAL_TRY_STATUS(impl->load(config, "dummy"));
+  if (impl->gpu) impl->source.reset();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+int64_t Engine::gpu_buffer_bytes() const {
+  constexpr int64_t kMost = int64_t{4} << 30;  // many times a GPU's cache
+  return std::min(impl_->model->weights_memory().bytes(), kMost);
+}
+
+double Engine::measure_gpu_bandwidth(int passes) {
+  if (!impl_->gpu) return 0;
+  double best = 0;
+  for (int i = 0; i < passes; ++i)
+    best = std::max(
+        best, static_cast<double>(gpu_buffer_bytes()) /
+                  impl_->gpu->time_read(impl_->model->weights_memory().data(), gpu_buffer_bytes()));
+  return best;
 }
 
 Result<std::unique_ptr<Session>> Engine::open_session() {
@@ -156,6 +259,13 @@ Status Engine::Impl::check(std::span<const StepInput> inputs) const {
   return {};
 }
 
+void Engine::Impl::run(std::vector<float>& logits) {
+  if (runner) return runner->run(*builder, logits);
+  Step step = builder->step(pool->layers());
+  logits.resize(static_cast<size_t>(step.logit_count * info.vocab));
+  model->forward(context, step, {logits.data(), DType::kF32, {step.logit_count, info.vocab}});
+}
+
 Status Engine::step(std::span<const StepInput> inputs, std::vector<float>& logits) {
   HADAL_TRY_STATUS(impl_->check(inputs));
   for (const StepInput& in : inputs)
@@ -168,10 +278,7 @@ Status Engine::step(std::span<const StepInput> inputs, std::vector<float>& logit
                                                              : 0;
     impl_->builder->add(in.session->impl().sequence, in.ids, wanted);
   }
-  Step step = impl_->builder->step(impl_->pool->layers());
-  logits.resize(static_cast<size_t>(step.logit_count * impl_->info.vocab));
-  impl_->model->forward(impl_->context, step,
-                        {logits.data(), DType::kF32, {step.logit_count, impl_->info.vocab}});
+  impl_->run(logits);
   for (const StepInput& in : inputs)
     in.session->impl().sequence.advance(static_cast<int64_t>(in.ids.size()));
   return {};

@@ -22,6 +22,7 @@ void StepBuilder::clear() {
   for (auto* v : {&ids_, &positions_, &sequence_, &logit_rows_, &start_, &slot_}) v->clear();
   for (auto& p : pages_) p.clear();
   first_row_.assign(1, 0);
+  longest_ = 0;
 }
 
 void StepBuilder::add(const Sequence& sequence, std::span<const int32_t> ids, int64_t logits) {
@@ -34,6 +35,7 @@ void StepBuilder::add(const Sequence& sequence, std::span<const int32_t> ids, in
     positions_.push_back(start + i);
     sequence_.push_back(s);
   }
+  longest_ = std::max(longest_, start + rows);
   start_.push_back(start);
   slot_.push_back(sequence.slot());
   first_row_.push_back(first_row_.back() + rows);
@@ -48,6 +50,7 @@ Step StepBuilder::step(const LayerCache* caches) const {
   Step step;
   step.batch = {static_cast<int32_t>(ids_.size()),
                 static_cast<int32_t>(start_.size()),
+                longest_,
                 positions_.data(),
                 sequence_.data(),
                 first_row_.data(),

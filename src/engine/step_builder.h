@@ -23,6 +23,7 @@ class StepBuilder {
   Step step(const LayerCache* caches) const;
 
  private:
+  int32_t longest_ = 0;
   std::vector<int32_t> ids_, positions_, sequence_, first_row_, start_, slot_, logit_rows_;
   std::vector<std::vector<int32_t>> pages_;  // by group [S, stride]
   std::vector<int64_t> stride_;

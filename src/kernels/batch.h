@@ -12,6 +12,7 @@ namespace hadal {
 struct Batch {
   int32_t rows = 0;
   int32_t sequences = 0;
+  int32_t longest = 0;  // positions of the longest sequence, this step's rows included
   const int32_t* positions = nullptr;  // [T] absolute position of each row in its sequence
   const int32_t* sequence = nullptr;   // [T] 0..S-1
   const int32_t* first_row = nullptr;  // [S + 1]

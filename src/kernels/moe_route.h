@@ -28,8 +28,9 @@ void route(Context& ctx, const Tensor& logits, const int32_t* ids, const Router&
 
 // Sorts the T*K (row, choice) pairs by expert, stable. chosen [T, K] i32 ->
 // offsets [E + 1]; pair [T*K]: pair[i] = t*K + k of sorted position i; row [T*K]: row[i] = t.
-// Pairs with expert -1 are left out (offsets[E] counts the rest).
-void moe_sort(Context& ctx, const Tensor& chosen, int64_t experts, int32_t* offsets, int32_t* pair,
-              int32_t* row);
+// Only experts [first, first + E) count, as 0 to E - 1: pairs with -1 or another rank's expert are
+// left out (offsets[E] counts the rest).
+void moe_sort(Context& ctx, const Tensor& chosen, int64_t first, int64_t experts, int32_t* offsets,
+              int32_t* pair, int32_t* row);
 
 }  // namespace hadal

@@ -7,16 +7,25 @@
 #include <string>
 #include <vector>
 
+#include "base/gpu.h"
+#include "base/tensor.h"
 #include "base/threads.h"
 
 namespace hadal {
 
-// What this machine can run. Filled by detect_device(); tests may clear bits.
+struct PortableKernels;  // kernels/gpu/portable.h: the portable launchers of one kind of GPU
+
+// What runs the ops: the CPU, or a GPU. Filled by detect_device() and open_gpu(); tests may clear
+// bits.
 struct Device {
   std::string name;     // "cpu (avx512_bf16, amx_bf16)"
   bool avx2 = false;    // AVX2 + FMA + F16C
   bool avx512 = false;  // AVX-512 F, BW, DQ, VL, VBMI and BF16
   bool amx = false;     // the above and AMX-BF16 tiles that the system lets this process use
+  const PortableKernels* portable = nullptr;  // a GPU's; null: the CPU
+  int cuda_arch = 0;                          // NVIDIA: compute capability, 90 for Hopper; else 0
+
+  bool is_gpu() const { return portable != nullptr; }
 };
 
 // The CPU under this process (asks the kernel for AMX tile state where there is any).
@@ -40,9 +49,15 @@ struct KernelChoice {
 struct Kernels;  // kernels/dispatch/kernels.h: the chosen launch of each op
 
 // All that an op needs beside its operands. Lives as long as the engine; no allocation in a step.
+// On a GPU ops only queue work on the stream: operands are device memory, and what the device has
+// computed must not be read before the stream has been waited for.
 struct Context {
   ThreadPool& threads;
   const Kernels& kernels;
+  const PortableKernels* portable = nullptr;  // of the GPU; null: the CPU
+  GpuStream stream = nullptr;
+  // Device memory that one op may use while it runs, workspace_bytes() large. [bytes] kI8
+  Tensor workspace = {};
 };
 
 }  // namespace hadal

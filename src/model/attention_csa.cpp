@@ -73,12 +73,11 @@ void DeepseekV4::compress_step(Context& ctx, const Step& step, int64_t l, const 
   int ratio = config_.compress_ratios[l];
   bool quantize = numerics_.quantize_cache;
   auto eps = static_cast<float>(config_.norm_eps);
-  Tensor freqs(compressed_freqs_.data(), DType::kF32, {config_.rope_dim / 2});
-  run_compressor(ctx, step, w.compressor, ratio, config_.head_dim, eps, freqs,
+  run_compressor(ctx, step, w.compressor, ratio, config_.head_dim, eps, compressed_freqs_,
                  quantize ? Compress::Quant::kFp8 : Compress::Quant::kNone, x, cache.entries,
                  cache.group, cache.compressor, s_.compressor);
   if (!config_.has_indexer(l)) return;
-  run_compressor(ctx, step, w.indexer_compressor, ratio, config_.index_dim, eps, freqs,
+  run_compressor(ctx, step, w.indexer_compressor, ratio, config_.index_dim, eps, compressed_freqs_,
                  quantize ? Compress::Quant::kHadamardFp4 : Compress::Quant::kNone, x,
                  cache.index_keys, cache.group, cache.indexer_compressor, s_.compressor);
 }

@@ -556,6 +556,8 @@ Result<Config> parse_config(const std::string& json_text, const std::string& pat
   parse_quantization(r, c);
   if (!fault) c.family == Family::kV4 ? parse_v4(r, c) : parse_v3(r, c);
   if (fault) return *fault;
+  c.router_experts = c.experts;
+  c.shared_inter = c.shared_experts * c.moe_inter;
   return c;
 }
 

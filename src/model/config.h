@@ -70,6 +70,10 @@ struct Config {
   // Experts.
   int64_t experts = 0, shared_experts = 0, experts_per_token = 0;
   int64_t moe_inter = 0;
+  int64_t shared_inter = 0;  // of the shared experts together: one MLP
+  // The router chooses among all experts; the model holds `experts` of them from first_expert on.
+  // Different from (experts, 0) in a rank's slice alone (model/slice.h).
+  int64_t router_experts = 0, first_expert = 0;
   int64_t router_groups = 1, kept_groups = 1;
   double route_scale = 1.0;
   bool normalize_weights = true;

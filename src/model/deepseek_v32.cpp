@@ -21,8 +21,7 @@ void DeepseekV32::forward(Context& ctx, const Step& step, const Tensor& logits) 
   Tensor residual = s_.residual.slice(0, 0, t), x = s_.x.slice(0, 0, t);
   Tensor delta = s_.delta.slice(0, 0, t), pending;
 
-  rope_angles(ctx, step.batch.positions, {freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
-              s_.angles.slice(0, 0, t));
+  rope_angles(ctx, step.batch.positions, freqs_, s_.angles.slice(0, 0, t));
   embed(ctx, step.ids, w_.embed, residual.reshape({t, 1, c}));
   for (int64_t l = 0; l < config_.layers; ++l) {
     const V32Layer& w = w_.layers[l];
@@ -47,12 +46,15 @@ void DeepseekV32::forward(Context& ctx, const Step& step, const Tensor& logits) 
   linear(ctx, {head, {}}, w_.head, logits);
 }
 
-DeepseekV32::DeepseekV32(const Config& config, V32Weights weights, const Numerics& numerics,
-                         const ModelLimits& limits)
+DeepseekV32::DeepseekV32(const Config& config, V32Weights weights, GpuBuffer weights_memory,
+                         const Numerics& numerics, const ModelLimits& limits, Gpu* gpu)
     : config_(config),
       w_(std::move(weights)),
+      weights_memory_(std::move(weights_memory)),
       numerics_(numerics),
-      freqs_(rope_freqs(config.rope_theta, config.rope_dim, config.rope_scaling)),
+      constants_(gpu),
+      arena_(gpu),
+      freqs_(rope_freqs(constants_, config.rope_theta, config.rope_dim, config.rope_scaling)),
       s_(arena_, config, numerics, limits),
       indexer_(config, numerics, 1),
       moe_(config, numerics) {
@@ -82,6 +84,10 @@ V32Scratch::V32Scratch(Arena& arena, const Config& c, const Numerics& n, const M
     index_key = arena.make(a, {t, 1, c.index_dim});
     indexer = IndexerScratch(arena, c, n, t, limits.max_context);
   }
+}
+
+int DeepseekV32::variant(const Step& step) const {
+  return config_.family == Family::kV32 && indexer_.selects(step.batch);
 }
 
 int64_t DeepseekV32::step_weight_bytes() const {

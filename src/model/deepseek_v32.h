@@ -32,12 +32,15 @@ struct V32Scratch {
 
 class DeepseekV32 final : public Model {
  public:
-  DeepseekV32(const Config& config, V32Weights weights, const Numerics& numerics,
-              const ModelLimits& limits);
+  // weights_memory: what holds the weights on a GPU, else empty.
+  DeepseekV32(const Config& config, V32Weights weights, GpuBuffer weights_memory,
+              const Numerics& numerics, const ModelLimits& limits, Gpu* gpu);
 
   void forward(Context& ctx, const Step& step, const Tensor& logits) override;
+  int variant(const Step& step) const override;
   int64_t step_weight_bytes() const override;
   int64_t scratch_bytes() const override { return arena_.bytes(); }
+  const GpuBuffer& weights_memory() const override { return weights_memory_; }
   void poison_scratch() override { arena_.poison(); }
 
  private:
@@ -50,10 +53,11 @@ class DeepseekV32 final : public Model {
 
   Config config_;
   V32Weights w_;
+  GpuBuffer weights_memory_;
   Numerics numerics_;
   float softmax_scale_;
-  std::vector<float> freqs_;
-  Arena arena_;
+  Arena constants_, arena_;
+  Tensor freqs_;  // [rope_dim / 2] f32
   V32Scratch s_;
   Indexer indexer_;
   Moe moe_;

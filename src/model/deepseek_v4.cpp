@@ -21,11 +21,8 @@ void DeepseekV4::forward(Context& ctx, const Step& step, const Tensor& logits) {
   Tensor x = s_.x.slice(0, 0, t), y = s_.y.slice(0, 0, t);
   Tensor post = s_.post.slice(0, 0, t), comb = s_.comb.slice(0, 0, t);
 
-  rope_angles(ctx, step.batch.positions, {plain_freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
-              s_.plain_angles.slice(0, 0, t));
-  rope_angles(ctx, step.batch.positions,
-              {compressed_freqs_.data(), DType::kF32, {config_.rope_dim / 2}},
-              s_.compressed_angles.slice(0, 0, t));
+  rope_angles(ctx, step.batch.positions, plain_freqs_, s_.plain_angles.slice(0, 0, t));
+  rope_angles(ctx, step.batch.positions, compressed_freqs_, s_.compressed_angles.slice(0, 0, t));
   embed(ctx, step.ids, w_.embed, streams);
   for (int64_t l = 0; l < config_.layers; ++l) {
     const V4Layer& w = w_.layers[l];
@@ -57,16 +54,19 @@ void DeepseekV4::head(Context& ctx, const Step& step, const Tensor& logits) {
   linear(ctx, {h, {}}, w_.head, logits);
 }
 
-DeepseekV4::DeepseekV4(const Config& config, V4Weights weights, const Numerics& numerics,
-                       const ModelLimits& limits)
+DeepseekV4::DeepseekV4(const Config& config, V4Weights weights, GpuBuffer weights_memory,
+                       const Numerics& numerics, const ModelLimits& limits, Gpu* gpu)
     : config_(config),
       w_(std::move(weights)),
+      weights_memory_(std::move(weights_memory)),
       numerics_(numerics),
       hyper_{static_cast<float>(config.norm_eps), static_cast<float>(config.hc_eps),
              config.sinkhorn_iters},
-      plain_freqs_(rope_freqs(config.rope_theta, config.rope_dim, RopeScaling{})),
+      constants_(gpu),
+      arena_(gpu),
+      plain_freqs_(rope_freqs(constants_, config.rope_theta, config.rope_dim, RopeScaling{})),
       compressed_freqs_(
-          rope_freqs(config.compress_rope_theta, config.rope_dim, config.rope_scaling)),
+          rope_freqs(constants_, config.compress_rope_theta, config.rope_dim, config.rope_scaling)),
       s_(arena_, config, numerics, limits),
       indexer_(config, numerics, 4),
       moe_(config, numerics) {}
@@ -101,6 +101,10 @@ V4Scratch::V4Scratch(Arena& arena, const Config& c, const Numerics& n, const Mod
   compressor = CompressorScratch(arena, t, width);
   if (std::ranges::count(c.compress_ratios, 4) > 0)
     indexer = IndexerScratch(arena, c, n, t, limits.max_context / 4);
+}
+
+int DeepseekV4::variant(const Step& step) const {
+  return std::ranges::count(config_.compress_ratios, 4) > 0 && indexer_.selects(step.batch);
 }
 
 int64_t DeepseekV4::step_weight_bytes() const {

@@ -32,12 +32,15 @@ struct V4Scratch {
 
 class DeepseekV4 final : public Model {
  public:
-  DeepseekV4(const Config& config, V4Weights weights, const Numerics& numerics,
-             const ModelLimits& limits);
+  // weights_memory: what holds the weights on a GPU, else empty.
+  DeepseekV4(const Config& config, V4Weights weights, GpuBuffer weights_memory,
+             const Numerics& numerics, const ModelLimits& limits, Gpu* gpu);
 
   void forward(Context& ctx, const Step& step, const Tensor& logits) override;
+  int variant(const Step& step) const override;
   int64_t step_weight_bytes() const override;
   int64_t scratch_bytes() const override { return arena_.bytes(); }
+  const GpuBuffer& weights_memory() const override { return weights_memory_; }
   void poison_scratch() override { arena_.poison(); }
 
  private:
@@ -49,10 +52,11 @@ class DeepseekV4 final : public Model {
 
   Config config_;
   V4Weights w_;
+  GpuBuffer weights_memory_;
   Numerics numerics_;
   HyperParams hyper_;
-  std::vector<float> plain_freqs_, compressed_freqs_;
-  Arena arena_;
+  Arena constants_, arena_;
+  Tensor plain_freqs_, compressed_freqs_;  // [rope_dim / 2] f32
   V4Scratch s_;
   Indexer indexer_;
   Moe moe_;

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <fstream>
+#include <map>
 
 namespace hadal {
 namespace {
@@ -218,12 +219,66 @@ Result<std::unique_ptr<DummySource>> DummySource::make(const Config& config, uin
       for (int64_t i = first + begin; i < first + end; ++i) {
         const auto& [place, at, bytes] = chunks[i];
         RandomWords random(hash(seed, place->spec->name) + static_cast<uint64_t>(at));
-        fill_chunk(*place, config.experts, random, source->arena_.data() + place->offset + at,
-                   bytes);
+        fill_chunk(*place, config.router_experts, random,
+                   source->arena_.data() + place->offset + at, bytes);
       }
     });
     for (int64_t i = first; i < first + n; ++i) done += chunks[i].bytes;
     if (progress) progress(done, total);
+  }
+  return source;
+}
+
+Result<std::unique_ptr<DummySource>> DummySource::make_overlapping(const Config& config,
+                                                                   uint64_t seed,
+                                                                   ThreadPool& threads) {
+  // One stretch of memory for each kind of tensor; every further tensor of the kind begins kShift
+  // bytes later in it.
+  constexpr int64_t kShift = 4096;
+  std::vector<TensorSpec> specs = expected_tensors(config);
+  int64_t unused = 0;
+  std::vector<Place> places = place_tensors(specs, unused);
+  using Kind = std::tuple<TensorRole, DType, int, std::vector<int64_t>>;
+  struct Stretch {
+    Place place;
+    int64_t count = 0;
+  };
+  std::map<Kind, Stretch> stretches;
+  auto kind_of = [](const Place& p) {
+    return Kind{p.spec->role, p.spec->dtypes[0], p.exponent, p.spec->shape};
+  };
+  auto shifts = [](const Place& p) {  // small tensors and tables are one for all of their kind
+    return p.bytes >= kShift && p.spec->role != TensorRole::kTable;
+  };
+  for (const Place& p : places) {
+    Stretch& s = stretches.try_emplace(kind_of(p), Stretch{p, 0}).first->second;
+    ++s.count;
+  }
+  int64_t total = 0;
+  for (auto& [kind, s] : stretches) {
+    s.place.offset = total;
+    if (shifts(s.place)) s.place.bytes += s.count * kShift;
+    total += s.place.bytes;
+    s.count = 0;
+  }
+  std::unique_ptr<DummySource> source(new DummySource);
+  source->arena_ = Buffer(total);
+  for (auto& [kind, s] : stretches) {
+    int64_t step = s.place.spec->role == TensorRole::kTable ? s.place.bytes : kChunk;
+    int64_t chunks = (s.place.bytes + step - 1) / step;
+    threads.run(chunks, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        RandomWords random(hash(seed, s.place.spec->name) + static_cast<uint64_t>(i));
+        fill_chunk(s.place, config.router_experts, random,
+                   source->arena_.data() + s.place.offset + i * step,
+                   std::min(step, s.place.bytes - i * step));
+      }
+    });
+  }
+  for (const Place& p : places) {
+    Stretch& s = stretches.at(kind_of(p));
+    int64_t at = s.place.offset + (shifts(p) ? s.count++ * kShift : 0);
+    source->tensors_[p.spec->name] = view_of(*p.spec, source->arena_.data() + at);
   }
   return source;
 }

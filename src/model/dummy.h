@@ -23,6 +23,11 @@ class DummySource : public TensorSource {
                                                    ThreadPool& threads,
                                                    const Progress& progress = {});
 
+  // The same for weights that are copied to a GPU anyway: tensors of equal shape and role are views
+  // that overlap, each beginning elsewhere, so that the host holds a fraction of the bytes.
+  static Result<std::unique_ptr<DummySource>> make_overlapping(const Config& config, uint64_t seed,
+                                                               ThreadPool& threads);
+
   std::optional<Tensor> find(const std::string& name) const override;
   std::vector<std::string> names() const override;
   std::string where(const std::string&) const override { return "random weights"; }

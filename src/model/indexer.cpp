@@ -49,12 +49,7 @@ void Indexer::finish_vectors(Context& ctx, const Tensor& v, const Tensor& angles
     qdq_fp8(ctx, rows, dim_);
 }
 
-bool Indexer::selects(const Batch& b) const {
-  for (int32_t s = 0; s < b.sequences; ++s)
-    if (int64_t end = b.start[s] + b.first_row[s + 1] - b.first_row[s]; end / ratio_ > topk_)
-      return true;
-  return false;
-}
+bool Indexer::selects(const Batch& b) const { return b.longest / ratio_ > topk_; }
 
 Tensor Indexer::select(Context& ctx, const Step& step, const LayerCache& cache,
                        const IndexerWeights& w, const Activation& qr, const Tensor& x,

@@ -256,9 +256,9 @@ void Loader::check_finite(const std::string& name, const Tensor& t) {
 void Loader::check_table(const std::string& name, const Tensor& t) {
   const auto* ids = static_cast<const int64_t*>(t.data);
   for (int64_t i = 0; i < t.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= config_.experts) {
+    if (ids[i] < 0 || ids[i] >= config_.router_experts) {
       fail(name, fmt::format("holds expert {} for token {}, expected 0 to {}", ids[i],
-                             i / t.shape[1], config_.experts - 1));
+                             i / t.shape[1], config_.router_experts - 1));
       return;
     }
   }

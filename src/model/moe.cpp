@@ -10,10 +10,11 @@ namespace hadal {
 
 MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, int64_t t) {
   int64_t k = std::max<int64_t>(c.experts_per_token, 1), e = std::max<int64_t>(c.experts, 1);
+  int64_t all = std::max<int64_t>(c.router_experts, 1);
   int64_t inter = std::max(c.moe_inter, int64_t{1});
-  int64_t mlp_inter = std::max(c.dense_inter, c.moe_inter * std::max<int64_t>(c.shared_experts, 1));
+  int64_t mlp_inter = std::max(c.dense_inter, c.shared_inter);
   DType a = numerics.activation;
-  logits = arena.make(DType::kF32, {t, e});
+  logits = arena.make(DType::kF32, {t, all});
   chosen = arena.make(DType::kI32, {t, k});
   weights = arena.make(DType::kF32, {t, k});
   offsets = arena.make(DType::kI32, {e + 1});
@@ -31,7 +32,9 @@ MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, 
 }
 
 Moe::Moe(const Config& c, const Numerics&)
-    : limit_(static_cast<float>(c.swiglu_limit)), weight_before_down_(c.family == Family::kV4) {
+    : first_expert_(c.first_expert),
+      limit_(static_cast<float>(c.swiglu_limit)),
+      weight_before_down_(c.family == Family::kV4) {
   router_.score =
       c.score == Config::Score::kSigmoid ? RouterScore::kSigmoid : RouterScore::kSqrtSoftplus;
   router_.groups = static_cast<int>(c.router_groups);
@@ -49,13 +52,13 @@ void Moe::mlp(Context& ctx, const ExpertWeights& w, const Tensor& x, const Tenso
   Activation in = s.input.of(ctx, x, w.gate);
   linear(ctx, in, w.gate, gate);
   linear(ctx, in, w.up, up);
-  swiglu(ctx, gate, up, limit_, nullptr, nullptr, gate);
+  swiglu(ctx, gate, up, limit_, nullptr, nullptr, nullptr, gate);
   linear(ctx, s.hidden.of(ctx, gate, w.down), w.down, y);
 }
 
 void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, const Tensor& x,
                      const Tensor& y, const MoeScratch& s) const {
-  int64_t t = x.shape[0], k = router_.k, experts = w.router.n();
+  int64_t t = x.shape[0], k = router_.k, experts = static_cast<int64_t>(w.gate.size());
   Tensor logits = s.logits.slice(0, 0, t);
   Tensor chosen = s.chosen.slice(0, 0, t), weights = s.weights.slice(0, 0, t);
   auto* offsets = s.offsets.at<int32_t>();
@@ -67,15 +70,18 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   router.table = w.table;
   linear(ctx, {x, {}}, w.router, logits);
   route(ctx, logits, ids, router, chosen, weights);
-  moe_sort(ctx, chosen, experts, offsets, pair, row);
+  moe_sort(ctx, chosen, first_expert_, experts, offsets, pair, row);
 
-  int64_t m = offsets[experts];
+  // How many pairs there are stands in offsets[experts], which only the device knows: buffers are
+  // for all of them, and ops leave the rest alone.
+  int64_t m = t * k;
+  const int32_t* used = offsets + experts;
   Tensor gate = s.gate.slice(0, 0, m), up = s.up.slice(0, 0, m), down = s.down.slice(0, 0, m);
   const auto* route_weights = weights.at<const float>();
   Activation in = s.input.of(ctx, x, w.gate[0]);
   grouped_linear(ctx, in, row, offsets, w.gate, gate);
   grouped_linear(ctx, in, row, offsets, w.up, up);
-  swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, gate);
+  swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, used, gate);
   grouped_linear(ctx, s.hidden.of(ctx, gate, w.down[0]), nullptr, offsets, w.down, down);
 
   Tensor shared;
@@ -83,7 +89,7 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
     shared = s.shared.slice(0, 0, t);
     mlp(ctx, w.shared, x, shared, s);
   }
-  moe_combine(ctx, down, pair, m, k, weight_before_down_ ? nullptr : route_weights, shared,
+  moe_combine(ctx, down, pair, used, k, weight_before_down_ ? nullptr : route_weights, shared,
               s.position.at<int32_t>(), y);
 }
 

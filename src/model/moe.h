@@ -10,7 +10,7 @@ namespace hadal {
 
 // Buffers of one MoE block; every layer reuses them. T = max_rows, K experts per token.
 struct MoeScratch {
-  Tensor logits;                        // [T, E] f32
+  Tensor logits;                        // [T, E of the router] f32
   Tensor chosen, weights;               // [T, K] i32, f32
   Tensor offsets, pair, row, position;  // [E + 1], [T*K] x 3, i32
   Tensor gate, up;                      // [T*K, I]
@@ -37,6 +37,7 @@ class Moe {
 
  private:
   Router router_;
+  int64_t first_expert_ = 0;
   float limit_ = 0;
   bool weight_before_down_ = false;
 };

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace hadal {
 
-std::vector<float> rope_freqs(double theta, int64_t dim, const RopeScaling& s) {
+Tensor rope_freqs(Arena& arena, double theta, int64_t dim, const RopeScaling& s) {
   auto correction = [&](double rotations) {
     return dim * std::log(s.original_context / (2 * std::numbers::pi * rotations)) /
            (2 * std::log(theta));
@@ -27,7 +28,7 @@ std::vector<float> rope_freqs(double theta, int64_t dim, const RopeScaling& s) {
     }
     freqs[i] = static_cast<float>(f);
   }
-  return freqs;
+  return arena.make_from(DType::kF32, {dim / 2}, freqs.data());
 }
 
 double yarn_mscale(double factor, double mscale) {

@@ -47,10 +47,10 @@ void walk_indexer(Binder& b, const std::string& p, IndexerWeights& w) {
 
 void walk_moe(Binder& b, int64_t layer, const std::string& p, MoeWeights& w) {
   const Config& c = b.config();
-  w.router = b.matrix(p + "gate", c.experts, c.hidden, TensorRole::kMatrix);
-  w.bias = b.tensor(p + "gate.e_score_correction_bias", {c.experts}, TensorRole::kBias);
+  w.router = b.matrix(p + "gate", c.router_experts, c.hidden, TensorRole::kMatrix);
+  w.bias = b.tensor(p + "gate.e_score_correction_bias", {c.router_experts}, TensorRole::kBias);
   b.experts(layer, p + "experts", "gate_proj", "up_proj", "down_proj", w);
-  w.shared = walk_mlp(b, p + "shared_experts.", c.shared_experts * c.moe_inter);
+  w.shared = walk_mlp(b, p + "shared_experts.", c.shared_inter);
 }
 
 void walk_block(Binder& b, int64_t layer, const std::string& p, V32Layer& w) {

@@ -49,14 +49,14 @@ void walk_attention(Binder& b, const std::string& p, int ratio, V4Layer& w) {
 
 void walk_moe(Binder& b, int64_t layer, const std::string& p, bool hash, MoeWeights& w) {
   const Config& c = b.config();
-  w.router = b.matrix(p + "gate", c.experts, c.hidden, TensorRole::kMatrix);
+  w.router = b.matrix(p + "gate", c.router_experts, c.hidden, TensorRole::kMatrix);
   if (hash) {
     w.table = b.tensor(p + "gate.tid2eid", {c.vocab, c.experts_per_token}, TensorRole::kTable);
   } else {
-    w.bias = b.tensor(p + "gate.bias", {c.experts}, TensorRole::kBias);
+    w.bias = b.tensor(p + "gate.bias", {c.router_experts}, TensorRole::kBias);
   }
   b.experts(layer, p + "experts", "w1", "w3", "w2", w);
-  int64_t inter = c.shared_experts * c.moe_inter;
+  int64_t inter = c.shared_inter;
   std::string shared = p + "shared_experts.";
   w.shared.gate = b.matrix(shared + "w1", inter, c.hidden, TensorRole::kQuantised);
   w.shared.up = b.matrix(shared + "w3", inter, c.hidden, TensorRole::kQuantised);

@@ -166,7 +166,7 @@ Sorted sort(Arena& arena, Machine& m, int64_t rows, int64_t k, int64_t experts) 
   s.offsets = arena.poison(DType::kI32, {experts + 1});
   s.pair = arena.poison(DType::kI32, {rows * k});
   s.row = arena.poison(DType::kI32, {rows * k});
-  target::moe_sort(on(m), s.chosen, experts, s.offsets.at<int32_t>(), s.pair.at<int32_t>(),
+  target::moe_sort(on(m), s.chosen, 0, experts, s.offsets.at<int32_t>(), s.pair.at<int32_t>(),
                    s.row.at<int32_t>());
   return s;
 }

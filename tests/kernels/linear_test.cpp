@@ -569,10 +569,10 @@ TEST(LinearDispatch, FewAndManyRowsAgreeWithDoubleSums) {
 TEST(LinearDispatch, WithoutNamesLeavesTheReference) {
   Kernels kernels;
   choose_linear(Device{}, {}, kernels);
-  EXPECT_EQ(kernels.linear_few, ref_linear);
-  EXPECT_EQ(kernels.linear_many, ref_linear);
-  EXPECT_EQ(kernels.grouped_linear_few, ref_grouped_linear);
-  EXPECT_EQ(kernels.batched_linear_transposed, ref_batched_linear_transposed);
+  EXPECT_EQ(kernels.linear.few, ref_linear);
+  EXPECT_EQ(kernels.linear.many, ref_linear);
+  EXPECT_EQ(kernels.grouped_linear.few, ref_grouped_linear);
+  EXPECT_EQ(kernels.batched_linear_transposed.few, ref_batched_linear_transposed);
 }
 
 }  // namespace

@@ -56,10 +56,10 @@ TEST_ROWS(SwiGlu, AgreesWithDoublePrecision) {
         };
         std::string what = text(t) + " " + std::to_string(n) + " limit " + std::to_string(limit);
         expected(false);
-        swiglu(rig.ctx, g.view, u.view, limit, nullptr, nullptr, y.view);
+        swiglu(rig.ctx, g.view, u.view, limit, nullptr, nullptr, nullptr, y.view);
         expect_close(y, want, 6e-7, 1e-25, what);
         expected(true);
-        swiglu(rig.ctx, g.view, u.view, limit, weights, pair, g.view);
+        swiglu(rig.ctx, g.view, u.view, limit, weights, pair, nullptr, g.view);
         expect_close(g, want, 6e-7, 1e-25, what + " weighted, in place");
       }
 }
@@ -71,12 +71,25 @@ TEST_ROWS(SwiGlu, KeepsNanAndRowsDoNotDependOnTheStep) {
   u.fill_normal();
   g.set(5, std::numeric_limits<double>::quiet_NaN());
   Array alone = y;
-  swiglu(four.ctx, g.view, u.view, 10, nullptr, nullptr, y.view);
+  swiglu(four.ctx, g.view, u.view, 10, nullptr, nullptr, nullptr, y.view);
   for (int64_t m = 0; m < 19; ++m)
     swiglu(one.ctx, g.view.slice(0, m, m + 1), u.view.slice(0, m, m + 1), 10, nullptr, nullptr,
-           alone.view.slice(0, m, m + 1));
+           nullptr, alone.view.slice(0, m, m + 1));
   EXPECT_TRUE(y.same_bits(alone));
   EXPECT_TRUE(std::isnan(y.at(5)));
+}
+
+TEST_ROWS(SwiGlu, LeavesRowsThatHoldNothing) {
+  Array g(DType::kF32, {6, 300}), u(DType::kF32, {6, 300}), y(DType::kF32, {6, 300});
+  for (int64_t i = 0; i < 4 * 300; ++i) {
+    g.set(i, normal());
+    u.set(i, normal());
+  }
+  const int32_t used = 4;
+  swiglu(rig.ctx, g.view, u.view, 10, nullptr, nullptr, &used, y.view);
+  for (int64_t i = 0; i < 6 * 300; ++i) EXPECT_EQ(std::isnan(y.at(i)), i >= 4 * 300) << i;
+  const uint8_t* rest = static_cast<const uint8_t*>(y.view.data) + 4 * 300 * 4;
+  EXPECT_TRUE(std::all_of(rest, rest + 2 * 300 * 4, [](uint8_t b) { return b == 0xff; }));
 }
 
 void check_combine(Rig& rig, DType type, bool weighted, bool with_shared) {
@@ -87,10 +100,11 @@ void check_combine(Rig& rig, DType type, bool weighted, bool with_shared) {
       // Repeated ids and dropped ones included.
       chosen.fill([&] { return static_cast<double>(uniform(-1, experts - 1)); });
       std::vector<int32_t> offsets(experts + 1), pair(t * k), row(t * k), position(t * k);
-      moe_sort(rig.ctx, chosen.view, experts, offsets.data(), pair.data(), row.data());
+      moe_sort(rig.ctx, chosen.view, 0, experts, offsets.data(), pair.data(), row.data());
       int64_t m = offsets[experts];
-      Array y(type, {std::max<int64_t>(m, 1), c});
-      y.fill_normal();
+      // Rows that no pair was sorted to stay NaN: they must not be read.
+      Array y(type, {t * k, c});
+      for (int64_t i = 0; i < m * c; ++i) y.set(i, normal());
       shared.fill_normal();
       std::vector<float> weights(t * k);
       for (float& w : weights) w = static_cast<float>(normal());
@@ -100,8 +114,9 @@ void check_combine(Rig& rig, DType type, bool weighted, bool with_shared) {
           want[row[i] * c + j] += (weighted ? weights[pair[i]] : 1.0) * y.at(i * c + j);
       if (with_shared)
         for (int64_t i = 0; i < t * c; ++i) want[i] += shared.at(i);
-      moe_combine(rig.ctx, y.view, pair.data(), m, k, weighted ? weights.data() : nullptr,
-                  with_shared ? shared.view : Tensor(), position.data(), out.view);
+      moe_combine(rig.ctx, y.view, pair.data(), &offsets[experts], k,
+                  weighted ? weights.data() : nullptr, with_shared ? shared.view : Tensor(),
+                  position.data(), out.view);
       expect_close(out, want, 1e-6, 4, "combine " + std::to_string(t) + "x" + std::to_string(c));
     }
 }
@@ -127,13 +142,13 @@ TEST_ROWS(Combine, DoesNotDependOnTheOrderOfTheChoice) {
       for (int64_t j = 0; j < k; ++j)
         chosen.set(i * k + j, static_cast<double>((i + 5 * (turn ? k - 1 - j : j)) % experts));
     std::vector<int32_t> offsets(experts + 1), pair(t * k), row(t * k), position(t * k);
-    moe_sort(rig.ctx, chosen.view, experts, offsets.data(), pair.data(), row.data());
+    moe_sort(rig.ctx, chosen.view, 0, experts, offsets.data(), pair.data(), row.data());
     Array y(DType::kF32, {t * k, c});
     for (int64_t i = 0; i < t * k; ++i) {
       int64_t e = static_cast<int64_t>(chosen.at(pair[i]));
       for (int64_t j = 0; j < c; ++j) y.set(i * c + j, expert_rows[(row[i] * experts + e) * c + j]);
     }
-    moe_combine(rig.ctx, y.view, pair.data(), t * k, k, nullptr, Tensor(), position.data(),
+    moe_combine(rig.ctx, y.view, pair.data(), nullptr, k, nullptr, Tensor(), position.data(),
                 out.view);
     results.push_back(out);
   }

@@ -269,7 +269,7 @@ TEST(MoeSort, GroupsPairsByExpertInOrder) {
       Array chosen(DType::kI32, {t, k});
       chosen.fill([&] { return static_cast<double>(uniform(-1, experts - 1)); });
       std::vector<int32_t> offsets(experts + 1, -7), pair(t * k + 1, -7), row(t * k + 1, -7);
-      moe_sort(rig.ctx, chosen.view, experts, offsets.data(), pair.data(), row.data());
+      moe_sort(rig.ctx, chosen.view, 0, experts, offsets.data(), pair.data(), row.data());
       int64_t at = 0;
       for (int64_t e = 0; e < experts; ++e) {
         ASSERT_EQ(offsets[e], at);

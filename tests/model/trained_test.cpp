@@ -95,14 +95,21 @@ void generate_all(Runner& runner, std::vector<Job>& jobs, size_t width, size_t m
   }
 }
 
-class TrainedTest : public testing::TestWithParam<const char*> {};
+class TrainedTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    if (device() == "cuda" && !open_device("cuda").ok()) GTEST_SKIP() << "no CUDA device";
+  }
+  std::string model() const { return std::get<0>(GetParam()); }
+  std::string device() const { return std::get<1>(GetParam()); }
+};
 
 TEST_P(TrainedTest, ReproducesTheGreedyReferenceInExactNumerics) {
-  Trained m(GetParam());
+  Trained m(model());
   json reference = json::parse(std::ifstream(m.folder + "/greedy_reference.json"));
   std::vector<Job> jobs;
   for (const json& r : reference) jobs.push_back({r["prompt_ids"], {}, {}});
-  Runner runner(m.config, *m.source, Numerics::exact(), 640, 8);
+  Runner runner(m.config, *m.source, Numerics::exact(), 640, 8, {}, 2, device());
   generate_all(runner, jobs, 8, 120);
 
   size_t equal = 0;
@@ -125,7 +132,7 @@ int64_t last_number(const std::string& text) {
 }
 
 TEST_P(TrainedTest, AnswersWordProblemsInReleaseNumerics) {
-  Trained m(GetParam());
+  Trained m(model());
   std::ifstream file(std::string(HADAL_TEST_DATA) + "/word_problems_test.jsonl");
   std::vector<Job> jobs;
   std::vector<int64_t> answers;
@@ -137,7 +144,7 @@ TEST_P(TrainedTest, AnswersWordProblemsInReleaseNumerics) {
     answers.push_back(last_number(problem["answer"]));
   }
   ASSERT_EQ(jobs.size(), 300u);
-  Runner runner(m.config, *m.source, Numerics::release(), 256, 16);
+  Runner runner(m.config, *m.source, Numerics::release(), 256, 16, {}, 2, device());
   generate_all(runner, jobs, 16, 120);
 
   size_t correct = 0;
@@ -147,9 +154,11 @@ TEST_P(TrainedTest, AnswersWordProblemsInReleaseNumerics) {
   RecordProperty("correct", static_cast<int>(correct));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TrainedTest, testing::Values("tiny-v4", "tiny-v3.2"),
+INSTANTIATE_TEST_SUITE_P(Models, TrainedTest, testing::Combine(testing::Values("tiny-v4", "tiny-v3.2"),
+                                          testing::Values("cpu", "cuda")),
                          [](const auto& info) {
-                           std::string s = info.param;
+                           std::string s = std::string(std::get<1>(info.param)) + "_" +
+                                           std::get<0>(info.param);
                            std::ranges::replace_if(
                                s, [](char c) { return c == '-' || c == '.'; }, '_');
                            return s;

@@ -3,10 +3,11 @@
 
 #include "kernels/cpu/element.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 struct Candidates {};
@@ -158,4 +159,4 @@ void compress_rows(Context& ctx, const Batch& batch, const Tensor& u, const Tens
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

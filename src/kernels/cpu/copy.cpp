@@ -4,8 +4,9 @@
 #include <cstring>
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 
-namespace hadal {
+namespace hadal::cpu {
 
 void ring_write(Context& ctx, const Batch& batch, const Tensor& step, const Tensor& ring) {
   int64_t d = step.shape[1], capacity = ring.shape[1];
@@ -51,4 +52,4 @@ void gather_rows(Context& ctx, const Tensor& x, const int32_t* rows, int64_t n, 
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

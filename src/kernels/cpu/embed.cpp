@@ -2,8 +2,9 @@
 #include "kernels/embed.h"
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 template <class W, class T>
@@ -33,4 +34,4 @@ void embed(Context& ctx, const int32_t* ids, const Tensor& table, const Tensor& 
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -2,9 +2,10 @@
 #include "kernels/hyper.h"
 
 #include "kernels/cpu/hyper_mix.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 // X[k] <- post[k] * a + sum_j comb[j][k] X[j] for any number of streams.
@@ -80,4 +81,4 @@ void hyper_head(Context& ctx, const Tensor& x, const HyperWeights& w, const Hype
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

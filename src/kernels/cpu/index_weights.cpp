@@ -1,8 +1,9 @@
 // The indexer's head weights: one product per token and head.
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/index_score.h"
 
-namespace hadal {
+namespace hadal::cpu {
 
 void index_weights(Context& ctx, const Tensor& raw, float scale, bool to_bf16, const Tensor& out) {
   int64_t rows = raw.shape[0], heads = raw.shape[1];
@@ -24,4 +25,4 @@ void index_weights(Context& ctx, const Tensor& raw, float scale, bool to_bf16, c
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

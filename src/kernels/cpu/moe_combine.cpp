@@ -4,14 +4,15 @@
 #include <limits>
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 
 void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, float limit, const float* weights,
-            const int32_t* pair, const Tensor& y) {
-  int64_t m = gate.shape[0], n = gate.shape[1];
+            const int32_t* pair, const int32_t* used, const Tensor& y) {
+  int64_t m = gate.shape[0], n = gate.shape[1], rows = used ? *used : m;
   expect_shape("swiglu", "up", up, {m, n});
   expect_shape("swiglu", "y", y, {m, n});
   expect_dtype("swiglu", "up", up, gate.dtype);
@@ -22,7 +23,7 @@ void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, float limit, con
     const auto& loops = ctx.kernels.rows->of(type);
     // Few wide rows (decode) are cut into columns too.
     int64_t width = std::min<int64_t>(n, 512), cuts = n ? (n + width - 1) / width : 0;
-    ctx.threads.run(m * cuts, grain_of(width * 4), [&](int64_t begin, int64_t end, int) {
+    ctx.threads.run(rows * cuts, grain_of(width * 4), [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
         int64_t row = i / cuts, c = i % cuts * width;
         loops.swiglu(gate.at<const T>(row, c), up.at<const T>(row, c), bound,
@@ -32,10 +33,10 @@ void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, float limit, con
   });
 }
 
-void moe_combine(Context& ctx, const Tensor& y, const int32_t* pair, int64_t m, int64_t k,
+void moe_combine(Context& ctx, const Tensor& y, const int32_t* pair, const int32_t* used, int64_t k,
                  const float* weights, const Tensor& shared, int32_t* position, const Tensor& out) {
   struct SumRow {};
-  int64_t rows = out.shape[0], c = out.shape[1];
+  int64_t rows = out.shape[0], c = out.shape[1], m = used ? *used : y.shape[0];
   if (m > 0) expect_dtype("moe_combine", "y", y, out.dtype);
   if (!shared.empty()) expect_shape("moe_combine", "shared", shared, {rows, c});
   if (!shared.empty()) expect_dtype("moe_combine", "shared", shared, out.dtype);
@@ -61,4 +62,4 @@ void moe_combine(Context& ctx, const Tensor& y, const int32_t* pair, int64_t m, 
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -5,8 +5,9 @@
 #include <limits>
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -133,24 +134,23 @@ void route(Context& ctx, const Tensor& logits, const int32_t* ids, const Router&
   });
 }
 
-void moe_sort(Context&, const Tensor& chosen, int64_t experts, int32_t* offsets, int32_t* pair,
-              int32_t* row) {
+void moe_sort(Context&, const Tensor& chosen, int64_t first, int64_t experts, int32_t* offsets,
+              int32_t* pair, int32_t* row) {
   int64_t rows = chosen.shape[0], k = chosen.shape[1];
   expect_dtype("moe_sort", "chosen", chosen, DType::kI32);
   std::fill(offsets, offsets + experts + 1, 0);
   auto each = [&](auto&& f) {
     for (int64_t t = 0; t < rows; ++t)
       for (int64_t j = 0; j < k; ++j) {
-        int32_t e = *chosen.at<const int32_t>(t, j);
-        HADAL_CHECK(e >= -1 && e < experts, "[moe_sort] expert " + std::to_string(e));
-        if (e >= 0) f(t, t * k + j, e);
+        int64_t e = *chosen.at<const int32_t>(t, j) - first;
+        if (e >= 0 && e < experts) f(t, t * k + j, e);
       }
   };
   // Counting sort. offsets[e] is the next free place of expert e while placing, which leaves it
   // holding the end of e = the start of e + 1; one shift restores the meaning.
-  each([&](int64_t, int64_t, int32_t e) { ++offsets[e + 1]; });
+  each([&](int64_t, int64_t, int64_t e) { ++offsets[e + 1]; });
   for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
-  each([&](int64_t t, int64_t p, int32_t e) {
+  each([&](int64_t t, int64_t p, int64_t e) {
     int32_t at = offsets[e]++;
     pair[at] = static_cast<int32_t>(p);
     row[at] = static_cast<int32_t>(t);
@@ -159,4 +159,4 @@ void moe_sort(Context&, const Tensor& chosen, int64_t experts, int32_t* offsets,
   offsets[0] = 0;
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -2,10 +2,11 @@
 #include "kernels/norm.h"
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 struct WeightRow {};
@@ -63,7 +64,7 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& w, float eps, const T
 
 void add_rms_norm(Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& w,
                   float eps, const Tensor& y) {
-  if (delta.empty()) return rms_norm(ctx, residual, w, eps, y);
+  if (delta.empty()) return cpu::rms_norm(ctx, residual, w, eps, y);
   check_rows("add_rms_norm", residual, y);
   check_rows("add_rms_norm", residual, delta);
   int64_t m = residual.shape[0], c = residual.shape[1];
@@ -99,4 +100,4 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& b,
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -2,10 +2,11 @@
 #include "kernels/quant.h"
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 // f(loops, row) for every row of x.
@@ -65,4 +66,4 @@ void hadamard(Context& ctx, const Tensor& x) {
            [&](const auto& loops, auto* row) { loops.hadamard(row, n, scratch<float, Row>(n)); });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -3,10 +3,11 @@
 #include "kernels/rope.h"
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/dispatch/kernels.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 template <class T>
@@ -63,4 +64,4 @@ void rope(Context& ctx, const Tensor& x, const Tensor& angles, RopePairs pairs, 
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

@@ -4,8 +4,9 @@
 #include <bit>
 
 #include "kernels/cpu/element.h"
+#include "kernels/cpu/ops.h"
 
-namespace hadal {
+namespace hadal::cpu {
 namespace {
 
 struct TopkKeys {};
@@ -77,4 +78,4 @@ void topk(Context& ctx, const Batch& batch, int32_t row0, const Tensor& scores, 
   });
 }
 
-}  // namespace hadal
+}  // namespace hadal::cpu

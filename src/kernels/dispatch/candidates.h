@@ -3,20 +3,25 @@
 
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/dispatch/kernels.h"
+#include "kernels/gpu/portable.h"
 
 namespace hadal {
 
 inline std::string any_device(const Device&) { return ""; }
+inline std::string needs_gpu(const Device& d) { return d.is_gpu() ? "" : "for a GPU"; }
+inline std::string needs_cpu(const Device& d) { return d.is_gpu() ? "for the CPU" : ""; }
 inline std::string needs_avx2(const Device& d) {
-  return d.avx2 ? "" : "this CPU has no AVX2 and FMA";
+  if (d.is_gpu()) return needs_cpu(d);
+  return d.avx2 ? "" : "this CPU has no AVX2, FMA and F16C";
 }
 inline std::string needs_avx512(const Device& d) {
-  return d.avx512 ? "" : "this CPU has no AVX-512 with BF16";
+  if (d.is_gpu()) return needs_cpu(d);
+  return d.avx512 ? "" : "this CPU has no AVX-512 F, BW, DQ, VL, VBMI and BF16";
 }
-
 inline std::string needs_amx(const Device& d) {
-  return d.amx ? "" : "no AMX-BF16 tiles for this process";
+  if (d.is_gpu()) return needs_cpu(d);
+  return d.amx ? "" : "needs AMX-BF16 tiles and a system that lets this process use them";
 }
 
 }  // namespace hadal

@@ -3,7 +3,6 @@
 #include "kernels/cpu/avx512_hyper.h"
 #include "kernels/cpu/ref_hyper.h"
 #include "kernels/dispatch/candidates.h"
-#include "kernels/dispatch/kernels.h"
 
 namespace hadal {
 namespace {
@@ -11,18 +10,35 @@ namespace {
 constexpr Candidate<HyperPreFn> kHyperPre[] = {
     {"avx512_hyper_pre", needs_avx512, avx512_hyper_pre},
     {"avx2_hyper_pre", needs_avx2, avx2_hyper_pre},
-    {"ref_hyper_pre", any_device, ref_hyper_pre},
+    {"portable_hyper_pre", needs_gpu, OnStream<&PortableKernels::hyper_pre>::launch},
+    {"ref_hyper_pre", needs_cpu, ref_hyper_pre},
+};
+
+using HyperHeadFn = decltype(hadal::hyper_head);
+constexpr Candidate<HyperHeadFn> kHyperHead[] = {
+    {"portable_hyper_head", needs_gpu, OnStream<&PortableKernels::hyper_head>::launch},
+    {"cpu_hyper_head", needs_cpu, cpu::hyper_head},
 };
 
 }  // namespace
 
 void choose_hyper(const Device& device, std::span<const std::string> without, Kernels& k) {
-  k.hyper_pre = choose<HyperPreFn>("hyper_pre", kHyperPre, device, without, k);
+  auto* pre = choose<HyperPreFn>("hyper_pre", kHyperPre, device, without, k);
+  k.hyper_pre = {pre, pre};
+  auto* head = choose<HyperHeadFn>("hyper_head", kHyperHead, device, without, k);
+  k.hyper_head = {head, head};
 }
 
 void hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
                const Tensor& y, const Tensor& post, const Tensor& comb) {
-  ctx.kernels.hyper_pre(ctx, x, w, p, y, post, comb);
+  const auto& by = ctx.kernels.hyper_pre;
+  (x.shape[0] <= kFewRowsSplit ? by.few : by.many)(ctx, x, w, p, y, post, comb);
+}
+
+void hyper_head(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
+                const Tensor& y) {
+  const auto& by = ctx.kernels.hyper_head;
+  (x.shape[0] <= kFewRowsSplit ? by.few : by.many)(ctx, x, w, p, y);
 }
 
 }  // namespace hadal

@@ -4,49 +4,71 @@
 
 #include "kernels/cpu/ref_linear.h"
 #include "kernels/cpu/tuned_linear.h"
-#include "kernels/dispatch/kernels.h"
+#include "kernels/dispatch/candidates.h"
 
 namespace hadal {
 namespace {
 
-std::string always(const Device&) { return ""; }
-
-std::string needs_avx2(const Device& d) { return d.avx2 ? "" : "needs AVX2, FMA and F16C"; }
-
-std::string needs_amx(const Device& d) {
-  return d.amx ? "" : "needs AMX-BF16 tiles and a system that lets this process use them";
-}
-
-std::string needs_avx512(const Device& d) {
-  return d.avx512 ? "" : "needs AVX-512 F, BW, DQ, VL, VBMI and BF16";
-}
-
-constexpr Candidate<LinearFn> kLinearFew[] = {{"avx512_linear", needs_avx512, avx512_linear},
-                                              {"avx2_linear", needs_avx2, avx2_linear},
-                                              {"ref_linear", always, ref_linear}};
-constexpr Candidate<LinearFn> kLinearMany[] = {{"amx_linear", needs_amx, amx_linear},
-                                               {"avx512_linear", needs_avx512, avx512_linear},
-                                               {"avx2_linear", needs_avx2, avx2_linear},
-                                               {"ref_linear", always, ref_linear}};
+constexpr Candidate<LinearFn> kLinearFew[] = {
+    {"avx512_linear", needs_avx512, avx512_linear},
+    {"avx2_linear", needs_avx2, avx2_linear},
+    {"portable_linear_few", needs_gpu, OnStream<&PortableKernels::linear_few>::launch},
+    {"portable_linear", needs_gpu, OnStream<&PortableKernels::linear>::launch},
+    {"ref_linear", needs_cpu, ref_linear}};
+constexpr Candidate<LinearFn> kLinearMany[] = {
+    {"amx_linear", needs_amx, amx_linear},
+    {"avx512_linear", needs_avx512, avx512_linear},
+    {"avx2_linear", needs_avx2, avx2_linear},
+    {"portable_linear", needs_gpu, OnStream<&PortableKernels::linear>::launch},
+    {"ref_linear", needs_cpu, ref_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
-    {"ref_grouped_linear", always, ref_grouped_linear}};
+    {"portable_grouped_linear_few", needs_gpu,
+     OnStream<&PortableKernels::grouped_linear_few>::launch},
+    {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
+    {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
     {"amx_grouped_linear", needs_amx, amx_grouped_linear},
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
-    {"ref_grouped_linear", always, ref_grouped_linear}};
-constexpr Candidate<BatchedLinearFn> kBatched[] = {
+    {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
+    {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
+constexpr Candidate<BatchedLinearFn> kBatchedFew[] = {
     {"amx_batched_linear", needs_amx, amx_batched_linear},
     {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
     {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
-    {"ref_batched_linear", always, ref_batched_linear}};
-constexpr Candidate<BatchedLinearFn> kBatchedTransposed[] = {
+    {"portable_batched_linear_few", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_few>::launch},
+    {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
+    {"ref_batched_linear", needs_cpu, ref_batched_linear}};
+constexpr Candidate<BatchedLinearFn> kBatchedMany[] = {
+    {"amx_batched_linear", needs_amx, amx_batched_linear},
+    {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
+    {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
+    {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
+    {"ref_batched_linear", needs_cpu, ref_batched_linear}};
+constexpr Candidate<BatchedLinearFn> kTransposedFew[] = {
     {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
     {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
     {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
-    {"ref_batched_linear_transposed", always, ref_batched_linear_transposed}};
+    {"portable_batched_linear_transposed_few", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_transposed_few>::launch},
+    {"portable_batched_linear_transposed", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_transposed>::launch},
+    {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};
+constexpr Candidate<BatchedLinearFn> kTransposedMany[] = {
+    {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
+    {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
+    {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
+    {"portable_batched_linear_transposed", needs_gpu,
+     OnStream<&PortableKernels::batched_linear_transposed>::launch},
+    {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};
+
+// Up to here the tuned and portable kernels of a GPU are bound by reading W too.
+constexpr int64_t kFewRowsOnGpu = 8;
+
+int64_t few_rows(const Context& ctx) { return ctx.portable ? kFewRowsOnGpu : kFewRows; }
 
 bool float_like(DType t) { return t == DType::kF32 || t == DType::kBF16; }
 
@@ -97,15 +119,19 @@ void check_batched(const Tensor& x, std::span<const Weight> w, const Tensor& y, 
 }  // namespace
 
 void choose_linear(const Device& device, std::span<const std::string> without, Kernels& k) {
-  k.linear_few = choose<LinearFn>("linear_few", kLinearFew, device, without, k);
-  k.linear_many = choose<LinearFn>("linear_many", kLinearMany, device, without, k);
-  k.grouped_linear_few =
+  k.linear.few = choose<LinearFn>("linear_few", kLinearFew, device, without, k);
+  k.linear.many = choose<LinearFn>("linear_many", kLinearMany, device, without, k);
+  k.grouped_linear.few =
       choose<GroupedLinearFn>("grouped_linear_few", kGroupedFew, device, without, k);
-  k.grouped_linear_many =
+  k.grouped_linear.many =
       choose<GroupedLinearFn>("grouped_linear_many", kGroupedMany, device, without, k);
-  k.batched_linear = choose<BatchedLinearFn>("batched_linear", kBatched, device, without, k);
-  k.batched_linear_transposed =
-      choose<BatchedLinearFn>("batched_linear_transposed", kBatchedTransposed, device, without, k);
+  auto pick = [&](const char* op, auto& candidates) {
+    return choose<BatchedLinearFn>(op, candidates, device, without, k);
+  };
+  k.batched_linear = {pick("batched_linear_few", kBatchedFew),
+                      pick("batched_linear_many", kBatchedMany)};
+  k.batched_linear_transposed = {pick("batched_linear_transposed_few", kTransposedFew),
+                                 pick("batched_linear_transposed_many", kTransposedMany)};
 }
 
 void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y) {
@@ -114,36 +140,42 @@ void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y)
   check_output(y, m, w.n(), w);
   if (m == 0 || w.n() == 0) return;
   check_weight(w, x.data.shape[1], x.data);
-  (m <= kFewRows ? ctx.kernels.linear_few : ctx.kernels.linear_many)(ctx, x, w, y);
+  const auto& by = ctx.kernels.linear;
+  (m <= few_rows(ctx) ? by.few : by.many)(ctx, x, w, y);
 }
 
 void grouped_linear(Context& ctx, const Activation& x, const int32_t* rows, const int32_t* offsets,
                     std::span<const Weight> experts, const Tensor& y) {
-  int64_t m = offsets[experts.size()], active = 0;
+  // On a GPU only the device knows the offsets: as many rows as there can be, spread evenly.
+  bool on_host = ctx.portable == nullptr;
+  auto count = static_cast<int64_t>(experts.size());
+  int64_t m = on_host ? offsets[count] : y.shape[0], active = on_host ? 0 : std::min(m, count);
   if (m == 0) return;
   check_activation(x, x.data.shape[1]);
-  for (size_t e = 0; e < experts.size(); ++e) {
-    if (offsets[e] == offsets[e + 1]) continue;
-    ++active;
+  Tensor out = y.slice(0, 0, m);
+  for (int64_t e = 0; e < (on_host ? count : 1); ++e) {
+    if (on_host && offsets[e] == offsets[e + 1]) continue;
+    active += on_host;
     check_weight(experts[e], x.data.shape[1], x.data);
-    check_output(y, m, experts[e].n(), experts[e]);
+    check_output(out, m, experts[e].n(), experts[e]);
   }
-  auto* launch =
-      m <= kFewRows * active ? ctx.kernels.grouped_linear_few : ctx.kernels.grouped_linear_many;
-  launch(ctx, x, rows, offsets, experts, y);
+  const auto& by = ctx.kernels.grouped_linear;
+  (m <= few_rows(ctx) * active ? by.few : by.many)(ctx, x, rows, offsets, experts, out);
 }
 
 void batched_linear(Context& ctx, const Tensor& x, std::span<const Weight> w, const Tensor& y) {
   if (x.shape[0] == 0) return;
   check_batched(x, w, y, false);
-  ctx.kernels.batched_linear(ctx, x, w, y);
+  const auto& by = ctx.kernels.batched_linear;
+  (x.shape[0] <= few_rows(ctx) ? by.few : by.many)(ctx, x, w, y);
 }
 
 void batched_linear_transposed(Context& ctx, const Tensor& x, std::span<const Weight> w,
                                const Tensor& y) {
   if (x.shape[0] == 0) return;
   check_batched(x, w, y, true);
-  ctx.kernels.batched_linear_transposed(ctx, x, w, y);
+  const auto& by = ctx.kernels.batched_linear_transposed;
+  (x.shape[0] <= few_rows(ctx) ? by.few : by.many)(ctx, x, w, y);
 }
 
 }  // namespace hadal

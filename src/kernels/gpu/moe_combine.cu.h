@@ -15,7 +15,7 @@ inline constexpr int kMoeChoices = 64;  // experts per token, at most
 
 struct SortArgs {
   View<int32_t> chosen;
-  int64_t pairs, k, experts;
+  int64_t pairs, k, first, experts;
   int32_t *offsets, *pair, *row;
 };
 
@@ -29,7 +29,7 @@ KL_KERNEL(kMoeThreads) moe_sort_kernel(SortArgs a) {
     kl::sync();
     int mine = 0;
     for (int64_t p = kl::thread(); p < a.pairs; p += kl::threads()) {
-      int32_t id = *a.chosen.at(p / a.k, p % a.k);
+      int64_t id = *a.chosen.at(p / a.k, p % a.k) - a.first;
       mine += id >= 0 && id < e;
     }
     if (mine) kl::atomic_add(&before, mine);  // whole numbers: any order gives the same sum
@@ -38,7 +38,7 @@ KL_KERNEL(kMoeThreads) moe_sort_kernel(SortArgs a) {
     if (kl::thread() == 0) a.offsets[e] = static_cast<int32_t>(at);
     for (int64_t base = 0; e < a.experts && base < a.pairs; base += kl::threads()) {
       int64_t p = base + kl::thread();
-      bool here = p < a.pairs && *a.chosen.at(p / a.k, p % a.k) == e;
+      bool here = p < a.pairs && *a.chosen.at(p / a.k, p % a.k) - a.first == e;
       kl::Rank rank = kl::block_rank(here);
       if (here) {
         a.pair[at + rank.before] = static_cast<int32_t>(p);
@@ -131,12 +131,13 @@ moe_combine_kernel(CombineArgs<T> a) {
   }
 }
 
-void moe_sort(GpuStream s, const Tensor& chosen, int64_t experts, int32_t* offsets, int32_t* pair,
-              int32_t* row) {
+void moe_sort(GpuStream s, const Tensor& chosen, int64_t first, int64_t experts, int32_t* offsets,
+              int32_t* pair, int32_t* row) {
   expect_dtype("moe_sort", "chosen", chosen, DType::kI32);
   int64_t k = chosen.shape[1];
-  kl::launch(moe_sort_kernel, {kl::grid(s, experts + 1)}, kMoeThreads, 0, s,
-             SortArgs{view<int32_t>(chosen), chosen.shape[0] * k, k, experts, offsets, pair, row});
+  kl::launch(
+      moe_sort_kernel, {kl::grid(s, experts + 1)}, kMoeThreads, 0, s,
+      SortArgs{view<int32_t>(chosen), chosen.shape[0] * k, k, first, experts, offsets, pair, row});
 }
 
 void swiglu(GpuStream s, const Tensor& gate, const Tensor& up, float limit, const float* weights,
