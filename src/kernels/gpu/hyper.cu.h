@@ -4,7 +4,7 @@
 // kernels/hyper.h.
 #pragma once
 
-#include "kernels/cpu/element.h"
+#include "kernels/gpu/hyper_maps.cu.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/gpu/launchers.h"
 
@@ -12,21 +12,8 @@ namespace hadal::KL_TARGET {
 
 inline constexpr int kHyperThreads = 256;
 inline constexpr int kHyperWarps = kHyperThreads / 32;
-inline constexpr int kHyperTile = 4;     // tokens of a block
-inline constexpr int kHyperMixes = 8;    // mixes that a pass over the columns sums
-inline constexpr int kHyperStreams = 8;  // at most
-inline constexpr int kHyperAll = 2 * kHyperStreams + kHyperStreams * kHyperStreams;
-
-template <class T>
-struct HyperArgs {
-  View<T> x, y, a;  // a: the branch output of the pending post, or null
-  View<float> fn, post, comb;
-  const float *base, *scale;
-  int64_t rows, columns;
-  int streams, mixes, iterations;
-  float norm_eps, eps;
-  bool head;  // pre and y only
-};
+inline constexpr int kHyperTile = 4;   // tokens of a block
+inline constexpr int kHyperMixes = 8;  // mixes that a pass over the columns sums
 
 // What the tile of a block keeps in shared memory.
 struct HyperTile {
@@ -34,22 +21,6 @@ struct HyperTile {
   float squares[kHyperWarps][kHyperTile];
   float mix[kHyperTile][kHyperAll];  // raw, then pre, post and comb in place
 };
-
-// X[t, k, c] of all k <- post and comb of the token.
-template <class T>
-KL_DEVICE void hyper_post_column(const HyperArgs<T>& p, int64_t t, int64_t c) {
-  float old[kHyperStreams] = {}, in = load(*p.a.at(t, c));
-  KL_UNROLL
-  for (int j = 0; j < kHyperStreams; ++j)
-    if (j < p.streams) old[j] = load(*p.x.at(t, j, c));
-  for (int k = 0; k < p.streams; ++k) {
-    float sum = *p.post.at(t, k) * in;
-    KL_UNROLL
-    for (int j = 0; j < kHyperStreams; ++j)
-      if (j < p.streams) sum += *p.comb.at(t, j, k) * old[j];
-    store(*p.x.at(t, k, c), sum);
-  }
-}
 
 // Sums of mixes [first, first + 8) and, in the first pass, of the squares, one set per warp.
 template <class T>
@@ -105,32 +76,14 @@ KL_DEVICE void hyper_mixes(const HyperArgs<T>& p, int64_t row0, HyperTile& tile)
 // pre, post and the logits of comb, in place.
 template <class T>
 KL_DEVICE void hyper_gates(const HyperArgs<T>& p, int64_t row0, HyperTile& tile) {
-  int r = p.streams;
   for (int n = kl::thread(); n < kHyperTile * p.mixes; n += kl::threads()) {
     int i = n / p.mixes, m = n % p.mixes;
     if (row0 + i >= p.rows) continue;
     float squares = 0;
     for (int w = 0; w < kl::warps(); ++w) squares += tile.squares[w][i];
-    float width = static_cast<float>(r * p.columns);
-    float v = tile.mix[i][m] / sqrtf(squares / width + p.norm_eps);
-    int kind = m < r ? 0 : m < 2 * r ? 1 : 2;
-    v = v * p.scale[kind] + p.base[m];
-    if (kind == 0) v = kl::sigmoid(v) + p.eps;
-    if (kind == 1) v = 2.0f * kl::sigmoid(v);
-    tile.mix[i][m] = v;
+    tile.mix[i][m] = hyper_gate(p, m, tile.mix[i][m], squares, hyper_gate_of(p, m));
   }
   kl::sync();
-}
-
-// Softmax of a row, or division by its sum; `step` 1 for rows, R for columns.
-KL_DEVICE void hyper_normalise(float* v, int n, int step, bool softmax, float eps) {
-  float sum = softmax ? 0.0f : eps, top = v[0];
-  if (softmax) {
-    for (int k = 1; k < n; ++k) top = kl::max_of(top, v[k * step]);
-    for (int k = 0; k < n; ++k) v[k * step] = kl::exp_accurate(v[k * step] - top);
-  }
-  for (int k = 0; k < n; ++k) sum += v[k * step];
-  for (int k = 0; k < n; ++k) v[k * step] = v[k * step] / sum + (softmax ? eps : 0.0f);
 }
 
 // One thread per row, then one per column, of every token's matrix.
@@ -168,7 +121,7 @@ KL_DEVICE void hyper_write(const HyperArgs<T>& p, int64_t row0, const HyperTile&
   }
 }
 
-// limits: vgprs 128, lds 4096
+// limits: vgprs 160, lds 4096
 template <class T>
 KL_KERNEL(kHyperThreads)
 hyper_kernel(HyperArgs<T> p) {
@@ -177,9 +130,10 @@ hyper_kernel(HyperArgs<T> p) {
   for (int64_t n = kl::block(); n < tiles; n += kl::blocks()) {
     int64_t row0 = n * kHyperTile;
     if (p.a) {
+      float next[kHyperStreams];
       for (int i = 0; i < kHyperTile && row0 + i < p.rows; ++i)
         for (int64_t c = kl::thread(); c < p.columns; c += kl::threads())
-          hyper_post_column(p, row0 + i, c);
+          hyper_post_column(p, row0 + i, c, next);
       kl::sync();  // the streams are written, post and comb may be overwritten
     }
     hyper_mixes(p, row0, tile);
@@ -195,55 +149,18 @@ template <class T>
 KL_KERNEL(kHyperThreads)
 hyper_post_kernel(HyperArgs<T> p) {
   int64_t step = kl::blocks() * kl::threads();
+  float next[kHyperStreams];
   for (int64_t n = kl::block() * kl::threads() + kl::thread(); n < p.rows * p.columns; n += step)
-    hyper_post_column(p, n / p.columns, n % p.columns);
-}
-
-template <class T>
-HyperArgs<T> hyper_args(const Tensor& x, const HyperWeights& w, const HyperParams& p,
-                        const Tensor& y) {
-  HyperArgs<T> a = {};
-  a.x = view<T>(x);
-  a.y = view<T>(y);
-  a.fn = view<float>(w.fn);
-  a.base = static_cast<const float*>(w.base.data);
-  a.scale = static_cast<const float*>(w.scale.data);
-  a.rows = x.shape[0];
-  a.streams = static_cast<int>(x.shape[1]);
-  a.columns = x.shape[2];
-  a.mixes = static_cast<int>(w.fn.shape[0]);
-  a.iterations = p.sinkhorn_iters;
-  a.norm_eps = p.norm_eps;
-  a.eps = p.eps;
-  return a;
-}
-
-inline void check_hyper(const char* op, const Tensor& x, const HyperWeights& w, int64_t mixes,
-                        const Tensor& y) {
-  int64_t r = x.shape[1], c = x.shape[2];
-  HADAL_CHECK(r >= 1 && r <= kHyperStreams,
-              std::string("[") + op + "] x " + x.describe() + ", at most 8 streams are supported");
-  expect_shape(op, "fn", w.fn, {mixes, r * c});
-  expect_shape(op, "base", w.base, {mixes});
-  expect_shape(op, "y", y, {x.shape[0], c});
-  expect_dtype(op, "y", y, x.dtype);
-  for (const Tensor* f : {&w.fn, &w.base, &w.scale}) expect_dtype(op, "weights", *f, DType::kF32);
+    hyper_post_column(p, n / p.columns, n % p.columns, next);
 }
 
 void hyper_post_pre(GpuStream s, const Tensor& a, const Tensor& x, const HyperWeights& w,
                     const HyperParams& p, const Tensor& y, const Tensor& post, const Tensor& comb) {
-  int64_t rows = x.shape[0], r = x.shape[1], tiles = (rows + kHyperTile - 1) / kHyperTile;
-  check_hyper("hyper_pre", x, w, 2 * r + r * r, y);
-  expect_shape("hyper_pre", "scale", w.scale, {3});
-  expect_shape("hyper_pre", "post", post, {rows, r});
-  expect_shape("hyper_pre", "comb", comb, {rows, r, r});
-  if (!a.empty()) expect_shape("hyper_post_pre", "a", a, {rows, x.shape[2]});
+  check_hyper_post_pre(a, x, w, y, post, comb);
+  int64_t tiles = (x.shape[0] + kHyperTile - 1) / kHyperTile;
   with_activation("hyper_pre", x.dtype, [&](auto type) {
     using T = decltype(type);
-    HyperArgs<T> args = hyper_args<T>(x, w, p, y);
-    args.a = view<T>(a);
-    args.post = view<float>(post);
-    args.comb = view<float>(comb);
+    HyperArgs<T> args = hyper_args<T>(a, x, w, p, y, post, comb);
     kl::launch(hyper_kernel<T>, {kl::grid(s, tiles)}, kHyperThreads, 0, s, args);
   });
 }
@@ -255,8 +172,7 @@ void hyper_pre(GpuStream s, const Tensor& x, const HyperWeights& w, const HyperP
 
 void hyper_head(GpuStream s, const Tensor& x, const HyperWeights& w, const HyperParams& p,
                 const Tensor& y) {
-  check_hyper("hyper_head", x, w, x.shape[1], y);
-  expect_shape("hyper_head", "scale", w.scale, {1});
+  check_hyper_head(x, w, y);
   int64_t tiles = (x.shape[0] + kHyperTile - 1) / kHyperTile;
   with_activation("hyper_head", x.dtype, [&](auto type) {
     using T = decltype(type);

@@ -3,8 +3,7 @@
 // Portable GPU kernels (kl.h); contract in kernels/index_score.h.
 #pragma once
 
-#include "kernels/cpu/element.h"
-#include "kernels/gpu/batch.cu.h"
+#include "kernels/gpu/index_args.cu.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/gpu/launchers.h"
 
@@ -14,17 +13,6 @@ inline constexpr int kIndexThreads = 256;
 inline constexpr int kIndexKeys = 32;
 inline constexpr int kIndexParts = kIndexThreads / kIndexKeys;  // threads per key
 inline constexpr int kIndexHeads = 16;                          // queries in shared memory
-
-template <class T>
-struct IndexArgs {
-  Batch batch;
-  View<T> q, keys;
-  View<float> weights, scores;
-  PageTable table;
-  int64_t rows, row0, heads, width, columns;
-  int ratio;
-  bool round;
-};
 
 // Scores of heads [head, head + n) for this thread's key, added to `sum`.
 template <class T>
@@ -109,24 +97,15 @@ void index_weights(GpuStream s, const Tensor& raw, float scale, bool to_bf16, co
 }
 
 void index_score(GpuStream s, const Batch& batch, const IndexScore& a) {
-  const char* op = "index_score";
-  int64_t heads = a.q.shape[1], d = a.q.shape[2];
-  expect_shape(op, "q", a.q, {batch.rows, heads, d});
-  expect_shape(op, "weights", a.weights, {batch.rows, heads});
-  expect_shape(op, "keys", a.keys, {a.keys.shape[0], a.table.page_size, d});
-  expect_dtype(op, "keys", a.keys, a.q.dtype);
-  expect_dtype(op, "scores", a.scores, DType::kF32);
-  int64_t shared = (kIndexKeys * (d + 1) + kIndexHeads * d) * 4;
-  HADAL_CHECK(a.row0 >= 0 && a.row0 + a.rows <= batch.rows && a.scores.shape[0] >= a.rows &&
-                  a.ratio >= 1 && shared <= 46 << 10,
-              "[index_score] q " + a.q.describe() + ", scores " + a.scores.describe());
-  int64_t columns = a.scores.shape[1], tiles = (columns + kIndexKeys - 1) / kIndexKeys;
-  with_activation(op, a.q.dtype, [&](auto type) {
+  check_index_score(batch, a);
+  int64_t shared = (kIndexKeys * (a.q.shape[2] + 1) + kIndexHeads * a.q.shape[2]) * 4;
+  HADAL_CHECK(shared <= 46 << 10, "[index_score] q " + a.q.describe());
+  with_activation("index_score", a.q.dtype, [&](auto type) {
     using T = decltype(type);
+    IndexArgs<T> args = index_args<T>(batch, a);
+    int64_t tiles = (args.columns + kIndexKeys - 1) / kIndexKeys;
     kl::launch(index_score_kernel<T>, {kl::grid(s, a.rows * tiles)}, kIndexThreads, shared, s,
-               IndexArgs<T>{batch, view<T>(a.q), view<T>(a.keys), view<float>(a.weights),
-                            view<float>(a.scores), a.table, a.rows, a.row0, heads, d, columns,
-                            a.ratio, a.round_bf16});
+               args);
   });
 }
 

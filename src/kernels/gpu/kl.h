@@ -122,6 +122,7 @@ KL_DEVICE int atomic_add(int* p, int v) { return atomicAdd(p, v); }
 KL_DEVICE int count_bits(uint64_t v) { return __popcll(v); }
 KL_DEVICE float exp_fast(float x) { return __expf(x); }
 #ifdef __HIP__
+KL_DEVICE float reciprocal_fast(float x) { return __builtin_amdgcn_rcpf(x); }
 KL_DEVICE constexpr int warp_size() { return 64; }
 template <class T>
 KL_DEVICE T shfl_xor(T v, int mask, Site = {}) {
@@ -137,6 +138,8 @@ KL_DEVICE T shfl(T v, int lane, Site = {}) {
 }
 KL_DEVICE uint64_t ballot(bool v, Site = {}) { return __ballot(v); }
 #else
+// Within one unit in the last place; 0 from 2^126 on.
+KL_DEVICE float reciprocal_fast(float x) { return __fdividef(1.0f, x); }
 KL_DEVICE constexpr int warp_size() { return 32; }
 template <class T>
 KL_DEVICE T shfl_xor(T v, int mask, Site = {}) {

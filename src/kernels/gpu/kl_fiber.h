@@ -77,6 +77,7 @@ T shfl_down(T v, int delta, Site at = Site::current()) {
 inline int atomic_add(int* p, int v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 inline int count_bits(uint64_t v) { return __builtin_popcountll(v); }
 inline float exp_fast(float x) { return __builtin_expf(x); }
+inline float reciprocal_fast(float x) { return 1.0f / x; }
 
 // body(params) for every thread of every block.
 void run(const Machine& m, Grid g, int block, int64_t shared, void (*body)(const void*),

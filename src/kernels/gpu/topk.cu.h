@@ -7,6 +7,7 @@
 #include "kernels/cpu/element.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/gpu/launchers.h"
+#include "kernels/gpu/topk_key.cu.h"
 #include "kernels/topk.h"
 
 namespace hadal::KL_TARGET {
@@ -28,13 +29,6 @@ struct TopkState {
   uint32_t digit;
   int left;
 };
-
-// Orders as the floats do; -0 equals +0, NaN is below everything.
-KL_DEVICE uint32_t topk_key(float v) {
-  if (v != v) return 0;
-  uint32_t u = std::bit_cast<uint32_t>(v + 0.0f);
-  return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
 
 // The largest digit with at least `left` keys at or above it; `left` becomes how many of the keys
 // with this digit are among the best.

@@ -52,6 +52,20 @@ KL_DEVICE Vector16 pack(const float* x) {
   return v;
 }
 
+// Four numbers rounded to T.
+template <class T>
+KL_DEVICE FourOf<T> pack_four(const float (&x)[4]) {
+  if constexpr (sizeof(T) == 4) {
+    return pack(x);
+  } else {
+    Vector8 v;
+    KL_UNROLL
+    for (int i = 0; i < 2; ++i)
+      v.word[i] = f32_to_bf16(x[2 * i]).bits | uint32_t{f32_to_bf16(x[2 * i + 1]).bits} << 16;
+    return v;
+  }
+}
+
 // v, word by word: clang keeps an array of structs that are copied whole out of registers.
 KL_DEVICE Vector16 words_of(const Vector16& v) {
   return {{v.word[0], v.word[1], v.word[2], v.word[3]}};
