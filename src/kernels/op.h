@@ -14,6 +14,7 @@
 namespace hadal {
 
 struct PortableKernels;  // kernels/gpu/portable.h: the portable launchers of one kind of GPU
+struct TunedKernels;     // kernels/cuda/tuned.h: those for NVIDIA's tensor cores
 
 // What runs the ops: the CPU, or a GPU. Filled by detect_device() and open_gpu(); tests may clear
 // bits.
@@ -55,6 +56,7 @@ struct Context {
   ThreadPool& threads;
   const Kernels& kernels;
   const PortableKernels* portable = nullptr;  // of the GPU; null: the CPU
+  const TunedKernels* tuned = nullptr;        // of Device
   GpuStream stream = nullptr;
   // Device memory that one op may use while it runs, workspace_bytes() large. [bytes] kI8
   Tensor workspace = {};
