@@ -24,6 +24,7 @@ struct Device {
   bool avx512 = false;  // AVX-512 F, BW, DQ, VL, VBMI and BF16
   bool amx = false;     // the above and AMX-BF16 tiles that the system lets this process use
   const PortableKernels* portable = nullptr;  // a GPU's; null: the CPU
+  const TunedKernels* tuned = nullptr;        // NVIDIA with tensor cores for bf16
   int cuda_arch = 0;                          // NVIDIA: compute capability, 90 for Hopper; else 0
 
   bool is_gpu() const { return portable != nullptr; }
