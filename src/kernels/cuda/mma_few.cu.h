@@ -136,29 +136,26 @@ KL_DEVICE void mma_few_load(const MmaFewArgs& a, int64_t group, const MmaFewRows
   }
 }
 
-// Adds one step, times its scales.
+// Adds one step, times its scales. In fp32, so that what a tensor core drops of a long sum does not
+// add up.
 template <class X, class W, int kTiles>
 KL_DEVICE void mma_few_step(const MmaFewRows<W, kTiles>& rows, const MmaFewStep<X, W, kTiles>& s,
                             int step, MmaFewSums<W, kTiles>& total) {
-  constexpr bool kScales = X::kPerWord == 4 || W::kPerWord == 4;
   MmaFewSums<W, kTiles> part = {};
-  MmaFewSums<W, kTiles>& sums = kScales ? part : total;
   KL_UNROLL
-  for (int h = 0; h < kRuns<W>; ++h) mma_few_run<X, W, kTiles>(rows, s, step, h, sums);
-  if constexpr (kScales) {
+  for (int h = 0; h < kRuns<W>; ++h) mma_few_run<X, W, kTiles>(rows, s, step, h, part);
+  KL_UNROLL
+  for (int j = 0; j < kTiles; ++j) {
+    float of_x[2] = {1, 1};
+    if constexpr (X::kPerWord == 4) {  // with the lanes of the rows of x that these columns are
+      of_x[0] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8);
+      of_x[1] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8 + 4);
+    }
     KL_UNROLL
-    for (int j = 0; j < kTiles; ++j) {
-      float of_x[2] = {1, 1};
-      if constexpr (X::kPerWord == 4) {  // with the lanes of the rows of x that these columns are
-        of_x[0] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8);
-        of_x[1] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8 + 4);
-      }
-      KL_UNROLL
-      for (int i = 0; i < kMmaFewDown<W> * 4; ++i) {
-        int d = i / 4, e = i % 4;
-        total[d][j][e] =
-            fmaf(part[d][j][e] * kSumUnit<W>, of_x[e % 2] * s.scale[2 * d + e / 2], total[d][j][e]);
-      }
+    for (int i = 0; i < kMmaFewDown<W> * 4; ++i) {
+      int d = i / 4, e = i % 4;
+      total[d][j][e] =
+          fmaf(part[d][j][e] * kSumUnit<W>, of_x[e % 2] * s.scale[2 * d + e / 2], total[d][j][e]);
     }
   }
 }
@@ -182,11 +179,6 @@ KL_DEVICE void mma_few_dot(const MmaFewArgs& a, int64_t group, const MmaFewRows<
       for (int u = 0; u < kAtOnce; ++u)
         if (s0 + u < steps) mma_few_step<X, W, kTiles>(rows, step[u], s0 + u, total);
     }
-  }
-  if constexpr (X::kPerWord != 4 && W::kPerWord == 8) {
-    KL_UNROLL
-    for (int i = 0; i < kMmaFewDown<W> * kTiles * 4; ++i)
-      total[i / kTiles / 4][i / 4 % kTiles][i % 4] *= kSumUnit<W>;
   }
 }
 
