@@ -5,8 +5,8 @@
 // of x alone. Contract: kernels/linear.h; what is supported: mma_linear.h.
 //
 // Cost on an H200: W / 4.5 TB/s + about 2 us, while the instructions per weight stay well below
-// 6.5 (FP8) and 3.5 (FP4). The machine code for up to eight rows has 2.1 for FP8 x FP8, 3.2 for
-// BF16 x FP8 and 3.8 for FP8 x FP4, of which 2.4 decode W: FP4 is bound by them near 80 %.
+// 6.5 (FP8) and 3.5 (FP4). The machine code for up to eight rows has 2.4 for FP8 x FP8, 3.2 for
+// BF16 x FP8 and 3.9 for FP8 x FP4, of which 2.4 decode W: FP4 is bound by them near 80 %.
 //   FP8 4096 x 4096: 3.7 + 2 us          6 experts of FP4 2048 x 4096: 5.9 / 0.8 + 2 us
 //   8 groups of FP8 1024 x 4096: 7.5 + 2 us
 #pragma once
@@ -47,17 +47,43 @@ struct MmaFewRows {
 template <class W, int kTiles>
 using MmaFewSums = float[kMmaFewDown<W>][kTiles][4];
 
+// Is x loaded with W, before the wait for W? Where registers are left for it.
+template <class X, class W, int kTiles>
+inline constexpr bool kXAhead = kTiles == 1 && W::kPerWord != 8 && X::kPerWord >= W::kPerWord;
+
+// What a lane has loaded of a step.
+template <class X, class W, int kTiles>
+struct MmaFewStep {
+  uint32_t w[kRuns<W>][2 * kMmaFewDown<W>][kRun<W> / W::kPerWord];
+  float scale[2 * kMmaFewDown<W>];          // FP8
+  uint32_t multiplier[2 * kMmaFewDown<W>];  // FP4
+  Bits128 x[kXAhead<X, W, kTiles> ? kStepBytes<X> / 64 : 1];
+  float x_scale[kTiles];
+};
+
+// 16 bytes of run h of a row of x.
+template <class X, class W>
+KL_DEVICE Bits128 mma_few_x(const char* row, int step, int h, int unit) {
+  return reinterpret_cast<const Bits128*>(row + step * kStepBytes<X> +
+                                          h * 4 * kRunBytes<X, W>)[unit];
+}
+
 // Adds one run of the rows of W.
 template <class X, class W, int kTiles>
-KL_DEVICE void mma_few_run(const uint32_t (&w)[2 * kMmaFewDown<W>][kRun<W> / W::kPerWord],
-                           const uint32_t (&multiplier)[2 * kMmaFewDown<W>],
-                           const char* const (&x)[kTiles], MmaFewSums<W, kTiles>& sums) {
+KL_DEVICE void mma_few_run(const MmaFewRows<W, kTiles>& rows, const MmaFewStep<X, W, kTiles>& s,
+                           int step, int h, MmaFewSums<W, kTiles>& sums) {
   constexpr int kUnit = kUnitProducts<X>;
+  auto& w = s.w[h];
   KL_UNROLL
   for (int q0 = 0; q0 < kRun<W> / 4; q0 += kUnit) {
     Bits128 unit[kTiles];
     KL_UNROLL
-    for (int j = 0; j < kTiles; ++j) unit[j] = reinterpret_cast<const Bits128*>(x[j])[q0 / kUnit];
+    for (int j = 0; j < kTiles; ++j) {
+      if constexpr (kXAhead<X, W, kTiles>)
+        unit[j] = s.x[h * (kRun<W> / 4 / kUnit) + q0 / kUnit];
+      else
+        unit[j] = mma_few_x<X, W>(rows.x[j], step, h, q0 / kUnit);
+    }
     KL_UNROLL
     for (int q = 0; q < kUnit; ++q) {
       uint32_t b[kTiles][2];
@@ -66,8 +92,8 @@ KL_DEVICE void mma_few_run(const uint32_t (&w)[2 * kMmaFewDown<W>][kRun<W> / W::
       KL_UNROLL
       for (int d = 0; d < kMmaFewDown<W>; ++d) {
         uint32_t top[2], bottom[2];
-        w_fragment<X, W>(w[2 * d], q0 + q, multiplier[2 * d], top);
-        w_fragment<X, W>(w[2 * d + 1], q0 + q, multiplier[2 * d + 1], bottom);
+        w_fragment<X, W>(w[2 * d], q0 + q, s.multiplier[2 * d], top);
+        w_fragment<X, W>(w[2 * d + 1], q0 + q, s.multiplier[2 * d + 1], bottom);
         uint32_t a[4] = {top[0], bottom[0], top[1], bottom[1]};
         KL_UNROLL
         for (int j = 0; j < kTiles; ++j) mma<kMath<X, W>>(sums[d][j], a, b[j]);
@@ -76,18 +102,20 @@ KL_DEVICE void mma_few_run(const uint32_t (&w)[2 * kMmaFewDown<W>][kRun<W> / W::
   }
 }
 
-// What a lane has loaded of a step.
-template <class W>
-struct MmaFewStep {
-  uint32_t w[kRuns<W>][2 * kMmaFewDown<W>][kRun<W> / W::kPerWord];
-  float scale[2 * kMmaFewDown<W>];          // FP8
-  uint32_t multiplier[2 * kMmaFewDown<W>];  // FP4
-};
-
-template <class W, int kTiles>
+template <class X, class W, int kTiles>
 KL_DEVICE void mma_few_load(const MmaFewArgs& a, int64_t group, const MmaFewRows<W, kTiles>& rows,
-                            int step, MmaFewStep<W>& s) {
-  constexpr int kUnits = kRunBytes<W, W> / 16;
+                            int step, MmaFewStep<X, W, kTiles>& s) {
+  constexpr int kUnits = kRunBytes<W, W> / 16, kXUnits = kRunBytes<X, W> / 16;
+  KL_UNROLL
+  for (int j = 0; j < kTiles; ++j) {
+    s.x_scale[j] = 1;
+    if constexpr (X::kPerWord == 4) s.x_scale[j] = rows.x_scale[j][step];
+  }
+  if constexpr (kXAhead<X, W, kTiles>) {
+    KL_UNROLL
+    for (int i = 0; i < kRuns<W> * kXUnits; ++i)
+      s.x[i] = mma_few_x<X, W>(rows.x[0], step, i / kXUnits, i % kXUnits);
+  }
   KL_UNROLL
   for (int r = 0; r < 2 * kMmaFewDown<W>; ++r) {
     KL_UNROLL
@@ -108,41 +136,26 @@ KL_DEVICE void mma_few_load(const MmaFewArgs& a, int64_t group, const MmaFewRows
   }
 }
 
-// Adds one step, times its scales.
+// Adds one step, times its scales. In fp32, so that what a tensor core drops of a long sum does not
+// add up.
 template <class X, class W, int kTiles>
-KL_DEVICE void mma_few_step(const MmaFewRows<W, kTiles>& rows, const MmaFewStep<W>& s, int step,
-                            MmaFewSums<W, kTiles>& total) {
-  constexpr bool kScales = X::kPerWord == 4 || W::kPerWord == 4;
-  float x_scale[kTiles];
+KL_DEVICE void mma_few_step(const MmaFewRows<W, kTiles>& rows, const MmaFewStep<X, W, kTiles>& s,
+                            int step, MmaFewSums<W, kTiles>& total) {
+  MmaFewSums<W, kTiles> part = {};
+  KL_UNROLL
+  for (int h = 0; h < kRuns<W>; ++h) mma_few_run<X, W, kTiles>(rows, s, step, h, part);
   KL_UNROLL
   for (int j = 0; j < kTiles; ++j) {
-    x_scale[j] = 1;
-    if constexpr (X::kPerWord == 4) x_scale[j] = rows.x_scale[j][step];
-  }
-  MmaFewSums<W, kTiles> part = {};
-  MmaFewSums<W, kTiles>& sums = kScales ? part : total;
-  KL_UNROLL
-  for (int h = 0; h < kRuns<W>; ++h) {
-    const char* x[kTiles];
+    float of_x[2] = {1, 1};
+    if constexpr (X::kPerWord == 4) {  // with the lanes of the rows of x that these columns are
+      of_x[0] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8);
+      of_x[1] = kl::shfl(s.x_scale[j], kl::thread() % 4 * 8 + 4);
+    }
     KL_UNROLL
-    for (int j = 0; j < kTiles; ++j)
-      x[j] = rows.x[j] + step * kStepBytes<X> + h * 4 * kRunBytes<X, W>;
-    mma_few_run<X, W, kTiles>(s.w[h], s.multiplier, x, sums);
-  }
-  if constexpr (kScales) {
-    KL_UNROLL
-    for (int j = 0; j < kTiles; ++j) {
-      float of_x[2] = {1, 1};
-      if constexpr (X::kPerWord == 4) {  // with the lanes of the rows of x that these columns are
-        of_x[0] = kl::shfl(x_scale[j], kl::thread() % 4 * 8);
-        of_x[1] = kl::shfl(x_scale[j], kl::thread() % 4 * 8 + 4);
-      }
-      KL_UNROLL
-      for (int i = 0; i < kMmaFewDown<W> * 4; ++i) {
-        int d = i / 4, e = i % 4;
-        total[d][j][e] =
-            fmaf(part[d][j][e] * kSumUnit<W>, of_x[e % 2] * s.scale[2 * d + e / 2], total[d][j][e]);
-      }
+    for (int i = 0; i < kMmaFewDown<W> * 4; ++i) {
+      int d = i / 4, e = i % 4;
+      total[d][j][e] =
+          fmaf(part[d][j][e] * kSumUnit<W>, of_x[e % 2] * s.scale[2 * d + e / 2], total[d][j][e]);
     }
   }
 }
@@ -158,19 +171,14 @@ KL_DEVICE void mma_few_dot(const MmaFewArgs& a, int64_t group, const MmaFewRows<
   for (int first = share * kSteps; first < steps; first += kSteps << a.ways_bits) {
     KL_UNROLL_BY(1)
     for (int s0 = first; s0 < first + kSteps; s0 += kAtOnce) {
-      MmaFewStep<W> step[kAtOnce] = {};
+      MmaFewStep<X, W, kTiles> step[kAtOnce] = {};
       KL_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
-        if (s0 + u < steps) mma_few_load<W, kTiles>(a, group, rows, s0 + u, step[u]);
+        if (s0 + u < steps) mma_few_load<X, W, kTiles>(a, group, rows, s0 + u, step[u]);
       KL_UNROLL
       for (int u = 0; u < kAtOnce; ++u)
         if (s0 + u < steps) mma_few_step<X, W, kTiles>(rows, step[u], s0 + u, total);
     }
-  }
-  if constexpr (X::kPerWord != 4 && W::kPerWord == 8) {
-    KL_UNROLL
-    for (int i = 0; i < kMmaFewDown<W> * kTiles * 4; ++i)
-      total[i / kTiles / 4][i / 4 % kTiles][i % 4] *= kSumUnit<W>;
   }
 }
 
