@@ -1,11 +1,15 @@
 // The tensor core products on fibers, with the product of a warp emulated, against double-precision
 // sums: both kernels, every pair of formats, ragged numbers of rows and columns, strided rows,
 // slices that start inside a scale block, experts whose rows only the device knows.
-#include "gpu/linear_cases.h"
+#ifdef HADAL_TEST_CUDA
+#include "kernels/cuda/mma_linear.h"
+#else  // the kernels too: nothing but this test needs them as fibers
 #include "kernels/cuda/mma_linear.cu.h"
+#endif
+
+#include "gpu/linear_cases.h"
 
 namespace hadal {
-namespace target = fiber;
 namespace {
 
 using namespace reference;
@@ -22,15 +26,15 @@ const Format kFormats[] = {
 #endif
 
 // Tensor cores have warps of 32.
-std::vector<fiber::Machine> narrow_machines() {
-  std::vector<fiber::Machine> all;
+std::vector<Machine> narrow_machines() {
+  std::vector<Machine> all;
   for (auto machine : machines())
     if (machine.warp_size == 32) all.push_back(machine);
   return all;
 }
 
 // Tiles are slow as fibers: threads and blocks out of order find what threads in order do.
-std::vector<fiber::Machine> one_machine() { return {narrow_machines().back()}; }
+std::vector<Machine> one_machine() { return {narrow_machines().back()}; }
 
 void check_linear(const Format& f, int64_t m, int64_t n, int64_t k, DType out) {
   Arena arena;
@@ -40,7 +44,7 @@ void check_linear(const Format& f, int64_t m, int64_t n, int64_t k, DType out) {
   std::vector<Dot> want = product(x, w);
   for (auto machine : m > 32 ? one_machine() : narrow_machines()) {
     Tensor y = arena.poison(out, {m, n}, 3);
-    target::mma_linear(&machine, x, w, y);
+    target::mma_linear(on(machine), x, w, y);
     expect_dots(y, want, name(f) + " m " + std::to_string(m) + " " + describe(machine));
   }
   EXPECT_TRUE(arena.padding_untouched());
@@ -61,35 +65,6 @@ TEST(MmaLinear, ManyRows) {
   }
 }
 
-// Which the launcher takes for products that are too large for fibers.
-TEST(MmaLinear, LargeTiles) {
-  for (const Format& f : kFormats) {
-    Arena arena;
-    Activation x = random_activation(arena, f.x, 140, 384);
-    Weight w = random_weight(arena, f.w, 150, 384, f.scale, 77);
-    std::vector<Dot> want = product(x, w);
-    for (auto machine : one_machine()) {
-      Tensor y = arena.poison(DType::kF32, {140, 150}, 3);
-      auto run = [&](auto x_format, auto w_format) {
-        fiber::MmaTileArgs a = {fiber::linear_problem(x, w, y), x.data.stride[0] * dtype_size(f.x),
-                                w.data.stride[0] * dtype_size(f.w), 0, 0};
-        fiber::launch_mma_tiles<decltype(x_format), decltype(w_format), 128, 128>(&machine, a);
-      };
-      auto with_w = [&](auto x_format) {
-        if (w.fp8()) return run(x_format, fiber::AsFp8<uint8_t>{});
-        if (w.fp4()) return run(x_format, fiber::AsFp4{});
-        run(x_format, fiber::AsBF16{});
-      };
-      if (f.x == DType::kF8E4M3)
-        with_w(fiber::AsFp8<float>{});
-      else
-        with_w(fiber::AsBF16{});
-      expect_dots(y, want, name(f) + " " + describe(machine));
-    }
-    EXPECT_TRUE(arena.padding_untouched());
-  }
-}
-
 // Within the kernel of few rows, and within that of tiles.
 TEST(MmaLinear, ARowDependsOnItselfAlone) {
   for (const Format& f : kFormats) {
@@ -100,8 +75,8 @@ TEST(MmaLinear, ARowDependsOnItselfAlone) {
       Activation rows = {x.data.slice(0, begin, end), x.scale};
       if (!x.scale.empty()) rows.scale = x.scale.slice(0, begin, end);
       Tensor y = arena.poison(DType::kF32, {end - begin, 30});
-      fiber::Machine machine{32, static_cast<uint32_t>(end), 2};
-      target::mma_linear(&machine, rows, w, y);
+      Machine machine{32, static_cast<uint32_t>(end), 2};
+      target::mma_linear(on(machine), rows, w, y);
       return y;
     };
     Tensor few = some(0, 20), many = some(0, 60);
@@ -120,7 +95,7 @@ TEST(MmaLinear, TwoWeightsAtOnce) {
     for (auto machine : narrow_machines()) {
       Tensor y0 = arena.poison(DType::kBF16, {3, 37}, 3),
              y1 = arena.poison(DType::kBF16, {3, 37}, 3);
-      target::mma_linear_pair(&machine, x, w0, w1, y0, y1);
+      target::mma_linear_pair(on(machine), x, w0, w1, y0, y1);
       expect_dots(y0, product(x, w0), name(f) + " first, " + describe(machine));
       expect_dots(y1, product(x, w1), name(f) + " second, " + describe(machine));
     }
@@ -145,7 +120,7 @@ void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>
         want[i * n + j] = dot(x, gathered ? static_cast<int64_t>(get(rows, i)) : i, w[e], j);
   for (auto machine : one_machine()) {
     Tensor y = arena.poison(DType::kBF16, {m + 3, n}, 1);
-    target::mma_grouped_linear(&machine, x, gathered ? rows.at<int32_t>() : nullptr,
+    target::mma_grouped_linear(on(machine), x, gathered ? rows.at<int32_t>() : nullptr,
                                offsets.at<int32_t>(), w, y);
     expect_dots(y, want, name(f) + " " + describe(machine));
   }
@@ -190,7 +165,7 @@ TEST(MmaLinear, Heads) {
         want.push_back(d);
       });
       for (auto machine : narrow_machines()) {
-        target::mma_batched_linear(&machine, x, w, y);
+        target::mma_batched_linear(on(machine), x, w, y);
         expect_dots(y, want, name(f) + " " + describe(machine));
       }
       EXPECT_TRUE(arena.padding_untouched());
@@ -221,7 +196,7 @@ TEST(MmaLinear, HeadsTransposed) {
           want.push_back(d);
         });
         for (auto machine : narrow_machines()) {
-          target::mma_batched_linear_transposed(&machine, x, w, y);
+          target::mma_batched_linear_transposed(on(machine), x, w, y);
           expect_dots(y, want, name(f) + " m " + std::to_string(m) + " " + describe(machine));
         }
         EXPECT_TRUE(arena.padding_untouched());
@@ -254,8 +229,8 @@ TEST(MmaLinear, NaNStaysWhereItBelongs) {
     set(x.data, NAN, 1, 300);
     set(w.data, NAN, 5, 17);
     Tensor y = arena.poison(DType::kF32, {m, 6});
-    fiber::Machine machine{32, 0};
-    target::mma_linear(&machine, x, w, y);
+    Machine machine{32, 0};
+    target::mma_linear(on(machine), x, w, y);
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < 6; ++j)
         EXPECT_EQ(std::isnan(get(y, i, j)), i == 1 || j == 5) << i << ", " << j;

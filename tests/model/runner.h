@@ -72,7 +72,7 @@ class Runner {
     std::vector<float> logits(static_cast<size_t>(step.logit_count * config_.vocab));
     Gpu* gpu = device_.gpu.get();
     Context ctx{
-        threads_,  kernels_, device_.device.portable, device.tuned, gpu ? gpu->stream() : nullptr,
+        threads_,  kernels_, device_.device.portable, device_.device.tuned, gpu ? gpu->stream() : nullptr,
         workspace_};
     Tensor rows(gpu ? logits_.data : logits.data(), DType::kF32, {step.logit_count, config_.vocab});
     model_->forward(ctx, gpu ? device_step_->upload(step) : step, rows);

@@ -10,9 +10,14 @@
 namespace hadal {
 namespace {
 
+constexpr int64_t kPortableFewRows = 8;  // what the portable few-row products are made for
+
 // The tensor core products take release numerics; what they do not take goes on to the next.
 void mma_linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y) {
-  auto* launch = mma_linear_supports(x, w).empty() ? ctx.tuned->linear : ctx.portable->linear;
+  bool few = x.data.shape[0] <= kPortableFewRows;
+  auto* launch = mma_linear_supports(x, w).empty() ? ctx.tuned->linear
+                 : few                             ? ctx.portable->linear_few
+                                                   : ctx.portable->linear;
   launch(ctx.stream, x, w, y);
 }
 
@@ -28,7 +33,10 @@ void mma_batched_linear(Context& ctx, const Tensor& x, std::span<const Weight> w
   group.stride[0] = x.stride[0];
   bool takes =
       mma_linear_supports({group, {}}, w[0]).empty() && x.stride[1] * dtype_size(x.dtype) % 16 == 0;
-  auto* launch = takes ? ctx.tuned->batched_linear : ctx.portable->batched_linear;
+  bool few = x.shape[0] <= kPortableFewRows;
+  auto* launch = takes ? ctx.tuned->batched_linear
+                 : few ? ctx.portable->batched_linear_few
+                       : ctx.portable->batched_linear;
   launch(ctx.stream, x, w, y);
 }
 
@@ -44,6 +52,7 @@ constexpr Candidate<LinearFn> kLinearFew[] = {
     {"avx512_linear", needs_avx512, avx512_linear},
     {"avx2_linear", needs_avx2, avx2_linear},
     {"portable_linear_few", needs_gpu, OnStream<&PortableKernels::linear_few>::launch},
+    {"mma_linear", needs_tensor_cores, mma_linear},
     {"portable_linear", needs_gpu, OnStream<&PortableKernels::linear>::launch},
     {"ref_linear", needs_cpu, ref_linear}};
 constexpr Candidate<LinearFn> kLinearMany[] = {
@@ -58,6 +67,7 @@ constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
     {"portable_grouped_linear_few", needs_gpu,
      OnStream<&PortableKernels::grouped_linear_few>::launch},
+    {"mma_grouped_linear", needs_tensor_cores, mma_grouped_linear},
     {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
     {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
@@ -73,6 +83,7 @@ constexpr Candidate<BatchedLinearFn> kBatchedFew[] = {
     {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
     {"portable_batched_linear_few", needs_gpu,
      OnStream<&PortableKernels::batched_linear_few>::launch},
+    {"mma_batched_linear", needs_tensor_cores, mma_batched_linear},
     {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
     {"ref_batched_linear", needs_cpu, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedMany[] = {
@@ -88,6 +99,7 @@ constexpr Candidate<BatchedLinearFn> kTransposedFew[] = {
     {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
     {"portable_batched_linear_transposed_few", needs_gpu,
      OnStream<&PortableKernels::batched_linear_transposed_few>::launch},
+    {"mma_batched_linear_transposed", needs_tensor_cores, mma_batched_linear_transposed},
     {"portable_batched_linear_transposed", needs_gpu,
      OnStream<&PortableKernels::batched_linear_transposed>::launch},
     {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};
@@ -100,8 +112,7 @@ constexpr Candidate<BatchedLinearFn> kTransposedMany[] = {
      OnStream<&PortableKernels::batched_linear_transposed>::launch},
     {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};
 
-// Up to here the tuned and portable kernels of a GPU are bound by reading W too.
-constexpr int64_t kFewRowsOnGpu = 8;
+constexpr int64_t kFewRowsOnGpu = 1;  // from two rows on tensor cores win
 
 int64_t few_rows(const Context& ctx) { return ctx.portable ? kFewRowsOnGpu : kFewRows; }
 

@@ -38,7 +38,7 @@ KL_DEVICE void hyper_post_column(const HyperArgs<T>& p, int64_t t, int64_t c,
     float sum = *p.post.at(t, k) * in;
     KL_UNROLL
     for (int j = 0; j < kMost; ++j)
-      if (j < p.streams) sum += *p.comb.at(t, j, k) * old[j];
+      if (j < p.streams) sum = kl::fma(*p.comb.at(t, j, k), old[j], sum);
     next[k] = rounded_to<T>(sum);
   }
   KL_UNROLL
