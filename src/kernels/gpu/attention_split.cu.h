@@ -186,7 +186,7 @@ KL_DEVICE void attention_split_add(const AttentionSplitArgs<T>& a, const Vector1
     KL_UNROLL
     for (int c = 0; c < kPerVector<T>; ++c) value[h][c] *= shrink;
   }
-  KL_UNROLL_BY(4)
+  KL_UNROLL_BY(2)
   for (int k = at.part; k < kSplitKeys<T>; k += kSplitParts<T>) {
     float x[kPerVector<T>], p[kSplitHeld];
     unpack(keys[k * a.vectors + at.column], x);
@@ -348,14 +348,14 @@ KL_DEVICE void attention_matrix_scores(int vectors, const Vector16* queries, con
   const auto* k = reinterpret_cast<const uint32_t*>(keys) + (key + at.g) * pitch + at.t;
   float even[4] = {}, odd[4] = {};
   KL_UNROLL_BY(1)
-  for (int s = begin; s < end; s += 2) {
+  for (int s = begin; s < end; s += 4) {
     KL_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 4; ++i) {
       if (s + i >= end) continue;
       int c = (s + i) * 8;
       uint32_t a[4] = {q[c], q[c + 8 * pitch], q[c + 4], q[c + 8 * pitch + 4]};
       uint32_t b[2] = {k[c], k[c + 4]};
-      kl::multiply_bf16(i ? odd : even, a, b);
+      kl::multiply_bf16(i % 2 ? odd : even, a, b);
     }
   }
   KL_UNROLL
