@@ -242,11 +242,12 @@ inline constexpr bool kMatrixUnits = false;
 inline constexpr bool kMatrixUnits = true;
 #endif
 
-// d += a b by each 32 neighbouring lanes, whatever the warp width: a of 16 rows and 16 columns, b of
-// 16 rows and 8 columns, both bf16, two to a word. With g = lane % 32 / 4 and t = lane % 4 a lane
-// holds, in a: columns 2t and 2t + 1 of rows g and g + 8, then columns 2t + 8 and 2t + 9 of the
-// same; in b: rows 2t and 2t + 1, then 2t + 8 and 2t + 9, of column g; in d: columns 2t and 2t + 1
-// of row g, then of row g + 8. A matrix unit on NVIDIA; fibers exchange the numbers; not for AMD.
+// d += a b by each 32 neighbouring lanes, whatever the warp width: a of 16 rows and 16 columns, b
+// of 16 rows and 8 columns, both bf16, two to a word. With g = lane % 32 / 4 and t = lane % 4 a
+// lane holds, in a: columns 2t and 2t + 1 of rows g and g + 8, then columns 2t + 8 and 2t + 9 of
+// the same; in b: rows 2t and 2t + 1, then 2t + 8 and 2t + 9, of column g; in d: columns 2t and 2t
+// + 1 of row g, then of row g + 8. A matrix unit on NVIDIA; fibers exchange the numbers; not for
+// AMD.
 KL_DEVICE void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                              [[maybe_unused]] Site at = KL_HERE) {
 #if defined(__CUDACC__) && !defined(__HIP__)
