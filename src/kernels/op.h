@@ -14,6 +14,7 @@
 namespace hadal {
 
 struct PortableKernels;  // kernels/gpu/portable.h: the portable launchers of one kind of GPU
+struct TunedKernels;     // kernels/cuda/tuned.h: those for NVIDIA's tensor cores
 
 // What runs the ops: the CPU, or a GPU. Filled by detect_device() and open_gpu(); tests may clear
 // bits.
@@ -23,6 +24,7 @@ struct Device {
   bool avx512 = false;  // AVX-512 F, BW, DQ, VL, VBMI and BF16
   bool amx = false;     // the above and AMX-BF16 tiles that the system lets this process use
   const PortableKernels* portable = nullptr;  // a GPU's; null: the CPU
+  const TunedKernels* tuned = nullptr;        // NVIDIA with tensor cores for bf16
   int cuda_arch = 0;                          // NVIDIA: compute capability, 90 for Hopper; else 0
 
   bool is_gpu() const { return portable != nullptr; }
@@ -55,6 +57,7 @@ struct Context {
   ThreadPool& threads;
   const Kernels& kernels;
   const PortableKernels* portable = nullptr;  // of the GPU; null: the CPU
+  const TunedKernels* tuned = nullptr;        // of Device
   GpuStream stream = nullptr;
   // Device memory that one op may use while it runs, workspace_bytes() large. [bytes] kI8
   Tensor workspace = {};

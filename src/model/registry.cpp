@@ -40,9 +40,20 @@ Result<std::unique_ptr<Model>> make_model(const Config& config, const TensorSour
 
 WorkspaceShapes workspace_shapes(const Config& c, const ModelLimits& limits) {
   int64_t pages = (limits.max_context + kPageEntries - 1) / kPageEntries * kPageEntries;
-  if (c.family == Family::kV4)
-    return {c.heads, c.head_dim, c.window + std::max(pages, c.index_topk)};
-  return {c.heads, c.kv_rank, std::max(pages, c.index_topk)};
+  WorkspaceShapes w;
+  w.heads = c.heads;
+  w.topk = c.index_topk;
+  if (c.family == Family::kV4) {
+    w.values = c.head_dim;
+    w.max_keys = c.window + std::max(pages, c.index_topk);
+    w.mixes = 2 * c.streams + c.streams * c.streams;
+    w.scores = limits.max_context / 4;
+  } else {
+    w.values = c.kv_rank;
+    w.max_keys = std::max(pages, c.index_topk);
+    w.scores = limits.max_context;
+  }
+  return w;
 }
 
 int64_t model_scratch_bytes(const Config& config, const Numerics& numerics,

@@ -43,7 +43,8 @@ class Rig {
     arena_ = Arena(gpu);
     workspace_ = arena_.make(DType::kI8,
                              {workspace_bytes(device_.device, workspace_shapes(f.config, limits))});
-    Context context{threads_, kernels_, device_.device.portable, gpu->stream(), workspace_};
+    Context context{threads_,      kernels_,  device_.device.portable, device_.device.tuned,
+                    gpu->stream(), workspace_};
     runner_ = std::make_unique<GpuRunner>(*gpu, *model_, *pool_, context, limits, vocab_,
                                           GpuRunner::Options{kSequences, capture});
     poison();

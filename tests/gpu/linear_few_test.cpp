@@ -95,6 +95,23 @@ TEST(LinearFew, NaNStaysWhereItBelongs) {
   }
 }
 
+TEST(LinearFew, TwoWeightsAtOnce) {
+  for (const Format& f : formats()) {
+    Arena arena;
+    Activation x = random_activation(arena, f.x, 3, 256);
+    Weight w0 = random_weight(arena, f.w, 37, 256, f.scale, 77),
+           w1 = random_weight(arena, f.w, 37, 256, f.scale, 77);
+    for (auto machine : machines()) {
+      Tensor y0 = arena.poison(DType::kBF16, {3, 37}, 3),
+             y1 = arena.poison(DType::kBF16, {3, 37}, 3);
+      target::linear_pair_few(&machine, x, w0, w1, y0, y1);
+      expect_dots(y0, product(x, w0), name(f) + " first, " + describe(machine));
+      expect_dots(y1, product(x, w1), name(f) + " second, " + describe(machine));
+    }
+    EXPECT_TRUE(arena.padding_untouched());
+  }
+}
+
 void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>& ends,
                    bool gathered) {
   Arena arena;

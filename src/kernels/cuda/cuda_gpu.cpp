@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/tuned.h"
 #include "kernels/gpu/open_gpu.h"
 #include "kernels/gpu/portable.h"
 
@@ -177,6 +178,9 @@ Result<OpenedDevice> open(int index) {
   Device device;
   device.name = gpu->name();
   device.portable = &portable();
+  static constexpr TunedKernels kTuned = {mma_linear, mma_grouped_linear, mma_batched_linear,
+                                          mma_batched_linear_transposed};
+  if (card.major >= 8) device.tuned = &kTuned;
   device.cuda_arch = card.major * 10 + card.minor;
   if (!kernels_run())
     return Error{gpu->name() + " is of compute capability " + std::to_string(card.major) + "." +

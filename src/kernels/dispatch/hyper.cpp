@@ -7,7 +7,15 @@
 namespace hadal {
 namespace {
 
-constexpr Candidate<HyperPreFn> kHyperPre[] = {
+constexpr Candidate<HyperPreFn> kHyperPreFew[] = {
+    {"avx512_hyper_pre", needs_avx512, avx512_hyper_pre},
+    {"avx2_hyper_pre", needs_avx2, avx2_hyper_pre},
+    {"portable_hyper_pre_split", needs_gpu,
+     OnStreamWithWorkspace<&PortableKernels::hyper_pre_split>::launch},
+    {"portable_hyper_pre", needs_gpu, OnStream<&PortableKernels::hyper_pre>::launch},
+    {"ref_hyper_pre", needs_cpu, ref_hyper_pre},
+};
+constexpr Candidate<HyperPreFn> kHyperPreMany[] = {
     {"avx512_hyper_pre", needs_avx512, avx512_hyper_pre},
     {"avx2_hyper_pre", needs_avx2, avx2_hyper_pre},
     {"portable_hyper_pre", needs_gpu, OnStream<&PortableKernels::hyper_pre>::launch},
@@ -15,7 +23,13 @@ constexpr Candidate<HyperPreFn> kHyperPre[] = {
 };
 
 using HyperHeadFn = decltype(hadal::hyper_head);
-constexpr Candidate<HyperHeadFn> kHyperHead[] = {
+constexpr Candidate<HyperHeadFn> kHyperHeadFew[] = {
+    {"portable_hyper_head_split", needs_gpu,
+     OnStreamWithWorkspace<&PortableKernels::hyper_head_split>::launch},
+    {"portable_hyper_head", needs_gpu, OnStream<&PortableKernels::hyper_head>::launch},
+    {"cpu_hyper_head", needs_cpu, cpu::hyper_head},
+};
+constexpr Candidate<HyperHeadFn> kHyperHeadMany[] = {
     {"portable_hyper_head", needs_gpu, OnStream<&PortableKernels::hyper_head>::launch},
     {"cpu_hyper_head", needs_cpu, cpu::hyper_head},
 };
@@ -23,10 +37,10 @@ constexpr Candidate<HyperHeadFn> kHyperHead[] = {
 }  // namespace
 
 void choose_hyper(const Device& device, std::span<const std::string> without, Kernels& k) {
-  auto* pre = choose<HyperPreFn>("hyper_pre", kHyperPre, device, without, k);
-  k.hyper_pre = {pre, pre};
-  auto* head = choose<HyperHeadFn>("hyper_head", kHyperHead, device, without, k);
-  k.hyper_head = {head, head};
+  k.hyper_pre = {choose<HyperPreFn>("hyper_pre_few", kHyperPreFew, device, without, k),
+                 choose<HyperPreFn>("hyper_pre_many", kHyperPreMany, device, without, k)};
+  k.hyper_head = {choose<HyperHeadFn>("hyper_head_few", kHyperHeadFew, device, without, k),
+                  choose<HyperHeadFn>("hyper_head_many", kHyperHeadMany, device, without, k)};
 }
 
 void hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,

@@ -8,7 +8,15 @@
 namespace hadal {
 namespace {
 
-constexpr Candidate<IndexScoreFn> kIndexScore[] = {
+constexpr Candidate<IndexScoreFn> kIndexScoreFew[] = {
+    {"amx_index_score", needs_amx, amx_index_score},
+    {"avx512_index_score", needs_avx512, avx512_index_score},
+    {"avx2_index_score", needs_avx2, avx2_index_score},
+    {"portable_index_score_few", needs_gpu, OnStream<&PortableKernels::index_score_few>::launch},
+    {"portable_index_score", needs_gpu, OnStream<&PortableKernels::index_score>::launch},
+    {"ref_index_score", needs_cpu, ref_index_score},
+};
+constexpr Candidate<IndexScoreFn> kIndexScoreMany[] = {
     {"amx_index_score", needs_amx, amx_index_score},
     {"avx512_index_score", needs_avx512, avx512_index_score},
     {"avx2_index_score", needs_avx2, avx2_index_score},
@@ -17,7 +25,12 @@ constexpr Candidate<IndexScoreFn> kIndexScore[] = {
 };
 
 using TopkFn = decltype(hadal::topk);
-constexpr Candidate<TopkFn> kTopk[] = {
+constexpr Candidate<TopkFn> kTopkFew[] = {
+    {"portable_topk_few", needs_gpu, OnStreamWithWorkspace<&PortableKernels::topk_few>::launch},
+    {"portable_topk", needs_gpu, OnStream<&PortableKernels::topk>::launch},
+    {"cpu_topk", needs_cpu, cpu::topk},
+};
+constexpr Candidate<TopkFn> kTopkMany[] = {
     {"portable_topk", needs_gpu, OnStream<&PortableKernels::topk>::launch},
     {"cpu_topk", needs_cpu, cpu::topk},
 };
@@ -25,10 +38,10 @@ constexpr Candidate<TopkFn> kTopk[] = {
 }  // namespace
 
 void choose_index_score(const Device& device, std::span<const std::string> without, Kernels& k) {
-  auto* score = choose<IndexScoreFn>("index_score", kIndexScore, device, without, k);
-  k.index_score = {score, score};
-  auto* best = choose<TopkFn>("topk", kTopk, device, without, k);
-  k.topk = {best, best};
+  k.index_score = {choose<IndexScoreFn>("index_score_few", kIndexScoreFew, device, without, k),
+                   choose<IndexScoreFn>("index_score_many", kIndexScoreMany, device, without, k)};
+  k.topk = {choose<TopkFn>("topk_few", kTopkFew, device, without, k),
+            choose<TopkFn>("topk_many", kTopkMany, device, without, k)};
 }
 
 void index_score(Context& ctx, const Batch& batch, const IndexScore& s) {

@@ -1,6 +1,8 @@
 // The choice of every op's kernel, made once at load.
 #include "kernels/dispatch/kernels.h"
 
+#include <algorithm>
+
 #include "kernels/gpu/portable.h"
 
 namespace hadal {
@@ -17,7 +19,11 @@ Kernels choose_kernels(const Device& device, std::span<const std::string> withou
 
 int64_t workspace_bytes(const Device& device, const WorkspaceShapes& s) {
   if (!device.is_gpu()) return 0;
-  return device.portable->attention_split_workspace(kFewRowsSplit, s.heads, s.values, s.max_keys);
+  const PortableKernels& p = *device.portable;
+  int64_t n = p.attention_split_workspace(kFewRowsSplit, s.heads, s.values, s.max_keys);
+  if (s.mixes > 0) n = std::max(n, p.hyper_split_workspace(kFewRowsSplit, s.mixes));
+  if (s.topk > 0) n = std::max(n, p.topk_few_workspace(kFewRowsSplit, s.scores, s.topk));
+  return n;
 }
 
 }  // namespace hadal

@@ -24,8 +24,10 @@ inline constexpr int64_t kFewRowsSplit = 64;
 
 // What the workspace of a context must hold: the largest shapes that its ops will see.
 struct WorkspaceShapes {
-  int64_t heads = 0, values = 0,
-          max_keys = 0;  // attention: local heads, value width, keys of a row
+  // Attention: local heads, value width, keys of a row.
+  int64_t heads = 0, values = 0, max_keys = 0;
+  int64_t mixes = 0;             // mHC: rows of fn; 0 without
+  int64_t scores = 0, topk = 0;  // indexer: entries of a row, K; 0 without
 };
 
 // Bytes of Context::workspace for steps of those shapes on this device; 0 on the CPU.

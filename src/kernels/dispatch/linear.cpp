@@ -4,10 +4,41 @@
 
 #include "kernels/cpu/ref_linear.h"
 #include "kernels/cpu/tuned_linear.h"
+#include "kernels/cuda/tuned.h"
 #include "kernels/dispatch/candidates.h"
 
 namespace hadal {
 namespace {
+
+// The tensor core products take release numerics; what they do not take goes on to the next.
+void mma_linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y) {
+  auto* launch = mma_linear_supports(x, w).empty() ? ctx.tuned->linear : ctx.portable->linear;
+  launch(ctx.stream, x, w, y);
+}
+
+void mma_grouped_linear(Context& ctx, const Activation& x, const int32_t* rows,
+                        const int32_t* offsets, std::span<const Weight> experts, const Tensor& y) {
+  bool takes = mma_linear_supports(x, experts[0]).empty();
+  auto* launch = takes ? ctx.tuned->grouped_linear : ctx.portable->grouped_linear;
+  launch(ctx.stream, x, rows, offsets, experts, y);
+}
+
+void mma_batched_linear(Context& ctx, const Tensor& x, std::span<const Weight> w, const Tensor& y) {
+  Tensor group(x.at<const char>(), x.dtype, {x.shape[0], x.shape[2]});
+  group.stride[0] = x.stride[0];
+  bool takes =
+      mma_linear_supports({group, {}}, w[0]).empty() && x.stride[1] * dtype_size(x.dtype) % 16 == 0;
+  auto* launch = takes ? ctx.tuned->batched_linear : ctx.portable->batched_linear;
+  launch(ctx.stream, x, w, y);
+}
+
+void mma_batched_linear_transposed(Context& ctx, const Tensor& x, std::span<const Weight> w,
+                                   const Tensor& y) {
+  bool takes = mma_transposed_supports(x, w[0]).empty();
+  auto* launch =
+      takes ? ctx.tuned->batched_linear_transposed : ctx.portable->batched_linear_transposed;
+  launch(ctx.stream, x, w, y);
+}
 
 constexpr Candidate<LinearFn> kLinearFew[] = {
     {"avx512_linear", needs_avx512, avx512_linear},
@@ -19,6 +50,7 @@ constexpr Candidate<LinearFn> kLinearMany[] = {
     {"amx_linear", needs_amx, amx_linear},
     {"avx512_linear", needs_avx512, avx512_linear},
     {"avx2_linear", needs_avx2, avx2_linear},
+    {"mma_linear", needs_tensor_cores, mma_linear},
     {"portable_linear", needs_gpu, OnStream<&PortableKernels::linear>::launch},
     {"ref_linear", needs_cpu, ref_linear}};
 constexpr Candidate<GroupedLinearFn> kGroupedFew[] = {
@@ -32,6 +64,7 @@ constexpr Candidate<GroupedLinearFn> kGroupedMany[] = {
     {"amx_grouped_linear", needs_amx, amx_grouped_linear},
     {"avx512_grouped_linear", needs_avx512, avx512_grouped_linear},
     {"avx2_grouped_linear", needs_avx2, avx2_grouped_linear},
+    {"mma_grouped_linear", needs_tensor_cores, mma_grouped_linear},
     {"portable_grouped_linear", needs_gpu, OnStream<&PortableKernels::grouped_linear>::launch},
     {"ref_grouped_linear", needs_cpu, ref_grouped_linear}};
 constexpr Candidate<BatchedLinearFn> kBatchedFew[] = {
@@ -46,6 +79,7 @@ constexpr Candidate<BatchedLinearFn> kBatchedMany[] = {
     {"amx_batched_linear", needs_amx, amx_batched_linear},
     {"avx512_batched_linear", needs_avx512, avx512_batched_linear},
     {"avx2_batched_linear", needs_avx2, avx2_batched_linear},
+    {"mma_batched_linear", needs_tensor_cores, mma_batched_linear},
     {"portable_batched_linear", needs_gpu, OnStream<&PortableKernels::batched_linear>::launch},
     {"ref_batched_linear", needs_cpu, ref_batched_linear}};
 constexpr Candidate<BatchedLinearFn> kTransposedFew[] = {
@@ -61,6 +95,7 @@ constexpr Candidate<BatchedLinearFn> kTransposedMany[] = {
     {"amx_batched_linear_transposed", needs_amx, amx_batched_linear_transposed},
     {"avx512_batched_linear_transposed", needs_avx512, avx512_batched_linear_transposed},
     {"avx2_batched_linear_transposed", needs_avx2, avx2_batched_linear_transposed},
+    {"mma_batched_linear_transposed", needs_tensor_cores, mma_batched_linear_transposed},
     {"portable_batched_linear_transposed", needs_gpu,
      OnStream<&PortableKernels::batched_linear_transposed>::launch},
     {"ref_batched_linear_transposed", needs_cpu, ref_batched_linear_transposed}};

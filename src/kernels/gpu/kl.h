@@ -184,6 +184,9 @@ void launch(void (*kernel)(P), Grid g, int block, int64_t shared, GpuStream stre
 }
 #endif
 
+// a * b + c, rounded once: where two kernels must agree bit for bit, since compilers choose on
+// their own which products they fuse.
+KL_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
 KL_DEVICE float exp_accurate(float x) { return expf(x); }
 KL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 KL_DEVICE float infinity() { return std::bit_cast<float>(0x7f800000u); }

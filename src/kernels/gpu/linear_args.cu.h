@@ -2,6 +2,9 @@
 // distances. Part of the GPU kernels (kl.h); contract in kernels/linear.h.
 #pragma once
 
+#include <array>
+#include <span>
+
 #include "kernels/cpu/element.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/linear.h"
@@ -28,6 +31,30 @@ struct LinearArgs {
   const int32_t *rows, *offsets;  // experts: where x rows come from, and each expert's rows of y
   bool transposed;                // w is [k, n]
 };
+
+inline constexpr int64_t kMostExperts = 1024;  // that a kernel can list
+
+KL_DEVICE void store_result(const LinearArgs& a, int64_t group, int64_t m, int64_t n, float v) {
+  int64_t at = m * a.y_stride + group * a.y_group + n;
+  if (a.y_dtype == DType::kF32)
+    reinterpret_cast<float*>(a.y)[at] = v;
+  else
+    store(reinterpret_cast<BF16*>(a.y)[at], v);
+}
+
+// Lists the experts that have rows, in shared memory; how many there are. Ends with a barrier.
+KL_DEVICE int experts_with_rows(const LinearArgs& a, int32_t* list) {
+  int count = 0;
+  for (int64_t first = 0; first < a.groups; first += kl::threads()) {
+    int64_t e = first + kl::thread();
+    bool has_rows = e < a.groups && a.offsets[e] < a.offsets[e + 1];
+    kl::Rank rank = kl::block_rank(has_rows);
+    if (has_rows) list[count + rank.before] = static_cast<int32_t>(e);
+    count += rank.total;
+  }
+  kl::sync();
+  return count;
+}
 
 inline LinearArgs linear_args(const Tensor& x, std::span<const Weight> w, const Tensor& y) {
   LinearArgs a = {};
@@ -106,6 +133,17 @@ inline LinearArgs batched_problem(const Tensor& x, std::span<const Weight> w, co
   a.k = in;
   a.transposed = transposed;
   check_formats(a);
+  return a;
+}
+
+// Two weights of one shape and one x: two groups with the same x.
+inline LinearArgs pair_problem(const Activation& x, const std::array<Weight, 2>& w,
+                               const Tensor& y0, const Tensor& y1) {
+  expect_shape("linear_pair", "y1", y1, {y0.shape[0], y0.shape[1]});
+  HADAL_CHECK(y1.dtype == y0.dtype && y1.stride == y0.stride,
+              "[linear_pair] y0 and y1 must have one dtype and the same strides");
+  LinearArgs a = grouped_problem(x, nullptr, nullptr, w, y0);
+  a.y_group = (static_cast<char*>(y1.data) - static_cast<char*>(y0.data)) / dtype_size(y0.dtype);
   return a;
 }
 

@@ -43,14 +43,17 @@ KL_DEVICE T in_order(T v) {
 // Four e4m3 codes, the first in the low byte.
 KL_DEVICE void e4m3x4_to_f32(uint32_t v, float* out) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  KL_UNROLL
-  for (int i = 0; i < 4; i += 2) {
-    uint32_t halves;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(v >> 8 * i)));
-    asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
-        : "=f"(out[i]), "=f"(out[i + 1])
-        : "r"(halves));
-  }
+  uint32_t low, high;
+  asm("{.reg .b16 a, b; mov.b32 {a, b}, %2;"
+      " cvt.rn.f16x2.e4m3x2 %0, a; cvt.rn.f16x2.e4m3x2 %1, b;}"
+      : "=r"(low), "=r"(high)
+      : "r"(v));
+  asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
+      : "=f"(out[0]), "=f"(out[1])
+      : "r"(low));
+  asm("{.reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}"
+      : "=f"(out[2]), "=f"(out[3])
+      : "r"(high));
 #else
   // Seven bits under a sign that is smeared down four places are the value times 2^-120, also
   // where it is subnormal; the code that is left over, 480, is NaN.

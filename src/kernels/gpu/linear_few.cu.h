@@ -7,8 +7,8 @@
 // What a call costs on a GPU of bandwidth B (H200: 4.5 TB/s): W / B + about 2 us in which the
 // first loads return and the last sums are added. That holds while the instructions per weight stay
 // below those that the card has: 128 lanes x 132 x 1.75 GHz over B are 6.5 for FP8, 13 for BF16,
-// 3.5 for FP4 with its scales. The machine code of one row has 4.9 for FP8 x FP8 and 5.0 for
-// FP8 x FP4, which is therefore bound by them at 70 % of B. Each further row adds one per weight
+// 3.5 for FP4 with its scales. The machine code of one row has 4.5 for FP8 x FP8 and 4.7 for
+// FP8 x FP4, which is therefore bound by them near 70 % of B. Each further row adds one per weight
 // and its share of decoding x: from three rows of FP8 on, arithmetic is the bound.
 //   FP8 4096 x 4096, one row: 16.8 MB / B + 2 = 5.7 us   FP8 1024 x 4096: 4.2 MB / B + 2 = 2.9 us
 //   6 experts of FP4 2048 x 4096: 26.7 MB / 0.7 B + 2 = 10.5 us
@@ -30,10 +30,9 @@ inline constexpr int kFewM = 2;                     // rows of x in one pass ove
 inline constexpr int kFewLeast = 8, kFewMost = 32;  // lanes of a team
 inline constexpr int kFewTeams = kFewThreads / kFewLeast;
 inline constexpr int kFewWays = kFewThreads / kFewMost;
-inline constexpr int64_t kFewEnough = 4096;   // teams that fill a card
-inline constexpr int64_t kFewGuess = 4;       // experts that surely have rows
-inline constexpr int64_t kFewExperts = 1024;  // at most, in one call
-inline constexpr int64_t kFewBlocks = 1056;   // that share the experts
+inline constexpr int64_t kFewEnough = 4096;  // teams that fill a card
+inline constexpr int64_t kFewGuess = 4;      // experts that surely have rows
+inline constexpr int64_t kFewBlocks = 1056;  // that share the experts
 inline constexpr int kTurnLanes = 4, kTurnRows = kFewThreads / kTurnLanes, kTurnSteps = 4;
 inline constexpr int kTurnParts = kFewThreads / kFewMost;
 
@@ -43,14 +42,6 @@ struct FewArgs : LinearArgs {
   int team_bits, ways_bits;
   int units;  // blocks of work in a group
 };
-
-KL_DEVICE void few_store(const FewArgs& a, int64_t group, int64_t m, int64_t n, float v) {
-  int64_t at = m * a.y_stride + group * a.y_group + n;
-  if (a.y_dtype == DType::kF32)
-    reinterpret_cast<float*>(a.y)[at] = v;
-  else
-    store(reinterpret_cast<BF16*>(a.y)[at], v);
-}
 
 template <class F>
 inline constexpr bool kScaled = !std::is_same_v<typename F::Scale, NoScale>;
@@ -237,23 +228,9 @@ KL_DEVICE void few_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t end
     int64_t m = m0 + at / kFewRows, n = n0 + first * kFewRows + at % kFewRows;
     float v = part[first << a.ways_bits][at];
     for (int s = 1; s < ways; ++s) v += part[(first << a.ways_bits) + s][at];
-    if (m < end && n < a.n) few_store(a, group, m, n, v);
+    if (m < end && n < a.n) store_result(a, group, m, n, v);
   }
   kl::sync();  // the next pass overwrites `part`
-}
-
-// Lists the experts that have rows; how many there are.
-KL_DEVICE int few_experts(const FewArgs& a, int32_t* list) {
-  int count = 0;
-  for (int64_t first = 0; first < a.groups; first += kl::threads()) {
-    int64_t e = first + kl::thread();
-    bool has_rows = e < a.groups && a.offsets[e] < a.offsets[e + 1];
-    kl::Rank rank = kl::block_rank(has_rows);
-    if (has_rows) list[count + rank.before] = static_cast<int32_t>(e);
-    count += rank.total;
-  }
-  kl::sync();
-  return count;
 }
 
 // limits: vgprs 168, lds 8192
@@ -261,8 +238,8 @@ template <class X, class W, int kM>
 KL_KERNEL(kFewThreads, 2)
 linear_few_kernel(FewArgs a) {
   KL_SHARED(float, part, [kFewTeams][kFewM * kFewRows]);
-  KL_SHARED(int32_t, list, [kFewExperts]);
-  int64_t groups = a.offsets ? few_experts(a, list) : a.groups;
+  KL_SHARED(int32_t, list, [kMostExperts]);
+  int64_t groups = a.offsets ? experts_with_rows(a, list) : a.groups;
   int width = (kFewThreads >> a.team_bits >> a.ways_bits) * kFewRows;
   for (int64_t i = kl::block(); i < groups * a.units; i += kl::blocks()) {
     int64_t group = i / a.units, n0 = i % a.units * width, m = 0, end = a.m;
@@ -357,7 +334,7 @@ KL_DEVICE void turn_pass(const FewArgs& a, int64_t group, int64_t m0, int64_t en
     int64_t n = int64_t{unit} * kTurnLanes * kColumns + c;
     float v = part[0][m][c];
     for (int s = 1; s < kTurnParts; ++s) v += part[s][m][c];
-    if (m0 + m < end && n < a.n) few_store(a, group, m0 + m, n, v);
+    if (m0 + m < end && n < a.n) store_result(a, group, m0 + m, n, v);
   }
   kl::sync();  // the next pass overwrites `part`
 }
@@ -416,7 +393,7 @@ inline bool few_fits(const FewArgs& a) {
     return reinterpret_cast<uintptr_t>(o.data) % 16 == 0 && bytes % 16 == 0 && o.group % 16 == 0;
   };
   return (a.transposed ? a.n : a.k) % columns == 0 && a.k > 0 && a.n > 0 && whole(a.w, a.w_bytes) &&
-         (a.transposed || whole(a.x, a.x_bytes)) && (!a.offsets || a.groups <= kFewExperts);
+         (a.transposed || whole(a.x, a.x_bytes)) && (!a.offsets || a.groups <= kMostExperts);
 }
 
 // Cuts the work; false where the shape needs the tiles of linear.cu.h.
@@ -478,6 +455,13 @@ inline bool launch_turned(GpuStream s, const LinearArgs& problem) {
 
 void linear_few(GpuStream s, const Activation& x, const Weight& w, const Tensor& y) {
   if (!launch_few(s, linear_problem(x, w, y))) linear(s, x, w, y);
+}
+
+void linear_pair_few(GpuStream s, const Activation& x, const Weight& w0, const Weight& w1,
+                     const Tensor& y0, const Tensor& y1) {
+  if (launch_few(s, pair_problem(x, {w0, w1}, y0, y1))) return;
+  linear(s, x, w0, y0);
+  linear(s, x, w1, y1);
 }
 
 void grouped_linear_few(GpuStream s, const Activation& x, const int32_t* rows,

@@ -22,6 +22,10 @@ struct PortableKernels {
   decltype(fiber::hyper_post)* hyper_post;
   decltype(fiber::hyper_post_pre)* hyper_post_pre;
   decltype(fiber::hyper_head)* hyper_head;
+  decltype(fiber::hyper_split_workspace)* hyper_split_workspace;
+  decltype(fiber::hyper_pre_split)* hyper_pre_split;
+  decltype(fiber::hyper_post_pre_split)* hyper_post_pre_split;
+  decltype(fiber::hyper_head_split)* hyper_head_split;
   decltype(fiber::embed)* embed;
   decltype(fiber::ring_write)* ring_write;
   decltype(fiber::page_write)* page_write;
@@ -34,7 +38,10 @@ struct PortableKernels {
   decltype(fiber::compress_rows)* compress_rows;
   decltype(fiber::index_weights)* index_weights;
   decltype(fiber::index_score)* index_score;
+  decltype(fiber::index_score_few)* index_score_few;
   decltype(fiber::topk)* topk;
+  decltype(fiber::topk_few_workspace)* topk_few_workspace;
+  decltype(fiber::topk_few)* topk_few;
   decltype(fiber::mla_attention)* mla_attention;
   decltype(fiber::sparse_attention)* sparse_attention;
   decltype(fiber::attention_split_workspace)* attention_split_workspace;
@@ -45,6 +52,7 @@ struct PortableKernels {
   decltype(fiber::batched_linear)* batched_linear;
   decltype(fiber::batched_linear_transposed)* batched_linear_transposed;
   decltype(fiber::linear_few)* linear_few;
+  decltype(fiber::linear_pair_few)* linear_pair_few;
   decltype(fiber::grouped_linear_few)* grouped_linear_few;
   decltype(fiber::batched_linear_few)* batched_linear_few;
   decltype(fiber::batched_linear_transposed_few)* batched_linear_transposed_few;
