@@ -29,6 +29,9 @@ struct Workspace {
   Tensor whole, tensor;
 };
 
+using MlaOp = void(GpuStream, const Batch&, const MlaAttention&, const Tensor&);
+using SparseOp = void(GpuStream, const Batch&, const SparseAttention&, const Tensor&);
+
 struct Mla {
   DType type;
   int64_t heads, width, values;
@@ -80,12 +83,13 @@ int64_t most_keys(const MlaAttention& a) {
   return a.selected.empty() ? a.table.stride * a.table.page_size : a.selected.shape[1];
 }
 
-void check_mla(const Mla& c, std::vector<Steps::Sequence> sequences, Machine m) {
+void check_mla(const Mla& c, std::vector<Steps::Sequence> sequences, Machine m,
+               MlaOp* op = target::mla_attention_split) {
   Arena arena;
   Steps steps(sequences, c.page_size, 9);
   MlaAttention a = make(arena, c, steps);
   Workspace w(steps.batch.rows, c.heads, c.values, most_keys(a));
-  target::mla_attention_split(on(m), steps.batch, a, w.tensor);
+  op(on(m), steps.batch, a, w.tensor);
   expect_mla(c, steps, a,
              "heads " + std::to_string(c.heads) + " page " + std::to_string(c.page_size) + " " +
                  describe(m));
@@ -124,6 +128,7 @@ TEST(MlaAttentionSplit, SeventeenToSixtyFiveRows) {
     for (int32_t rows : {17, 65}) check_mla({DType::kBF16, 3, 16, 16, 16, 0}, {{rows, 3}}, m);
 }
 
+#ifndef __SANITIZE_THREAD__  // too slow for it
 // More spans than chunks: a block walks over several.
 TEST(MlaAttentionSplit, MoreKeysThanChunks) {
   for (auto m : machines()) {
@@ -132,6 +137,7 @@ TEST(MlaAttentionSplit, MoreKeysThanChunks) {
   }
   check_mla({DType::kBF16, 5, 16, 16, 64, 0}, {{1, 2600}}, machines()[0]);  // 64 chunks
 }
+#endif
 
 TEST(MlaAttentionSplit, NoKeyGivesZero) {
   for (auto m : machines()) {
@@ -213,7 +219,7 @@ struct Sparse {
   int pad = 8;
 };
 
-void check_sparse(const Sparse& c, Machine m) {
+void check_sparse(const Sparse& c, Machine m, SparseOp* op = target::sparse_attention_split) {
   Arena arena;
   Steps steps({{5, 0}, {1, 37}, {3, 9}, {2, 330}}, c.page_size, 3);
   int64_t rows = steps.batch.rows, capacity = c.window + 5, longest = 340;
@@ -245,7 +251,7 @@ void check_sparse(const Sparse& c, Machine m) {
   a.out = arena.poison(c.type, {rows, c.heads, c.width}, c.pad);
   int64_t entries = c.listed ? c.listed : steps.table.stride * c.page_size;
   Workspace w(rows, c.heads, c.width, c.window + (c.ratio ? entries : 0));
-  target::sparse_attention_split(on(m), steps.batch, a, w.tensor);
+  op(on(m), steps.batch, a, w.tensor);
   for (int64_t t = 0; t < rows; ++t) {
     int64_t s = steps.sequence[t], p = steps.positions[t];
     std::vector<Doubles> keys;
@@ -275,6 +281,31 @@ TEST(SparseAttentionSplit, WindowEntriesAndSink) {
 
 TEST(SparseAttentionSplit, ReleasedShapes) {
   for (auto m : machines()) check_sparse({DType::kBF16, 8, 512, 128, 4, 64, 40}, m);
+}
+
+// On matrix units. Emulated products are slow: few shapes, and the released ones narrow.
+TEST(AttentionMatrix, Mla) {
+  MlaOp* op = target::mla_attention_matrix;
+  for (auto m : machines()) {
+    for (int64_t heads : {1, 7, 16, 17, 32})
+      check_mla({DType::kBF16, heads, 48, 40, 16, 0}, {{2, 0}, {1, 40}}, m, op);
+    check_mla({DType::kBF16, 3, 32, 32, 1, 70}, {{1, 0}, {1, 250}}, m, op);
+    check_mla({DType::kBF16, 4, 40, 20, 64, 0, 3}, {{1, 50}}, m, op);  // the other way
+    check_mla({DType::kF32, 4, 48, 40, 16, 0}, {{1, 50}}, m, op);
+  }
+  check_mla({DType::kBF16, 16, 576, 512, 64, 48}, {{1, 200}}, machines().back(), op);
+}
+
+#ifndef __SANITIZE_THREAD__
+TEST(AttentionMatrix, MoreKeysThanChunks) {
+  for (auto m : machines())
+    check_mla({DType::kBF16, 128, 16, 8, 64, 0}, {{1, 350}}, m, target::mla_attention_matrix);
+}
+#endif
+
+TEST(AttentionMatrix, Sparse) {
+  for (auto m : machines())
+    check_sparse({DType::kBF16, 5, 32, 40, 4, 16, 60}, m, target::sparse_attention_matrix);
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 //
 // Rounding differs from attention.cu.h: with bf16 activations a probability is rounded relative to
 // the largest one so far in its chunk, not so far in its row. Sums of a chunk stay fp32.
+//
+// There are two ways to do the products: plain arithmetic from registers for any shape, and, for
+// bf16 rows of whole vectors, 16 heads and 32 keys at a time on matrix units.
 #pragma once
 
 #include "kernels/gpu/attention_keys.cu.h"
@@ -76,26 +79,30 @@ struct AttentionSplitPlace {
   int part = kl::thread() / kSplitAcross<T> / 2;
 };
 
-// Rows at(0), at(1), ... into shared memory, a null one as zeros; kBatch loads of a thread are on
-// their way together.
-template <class T, int kBatch, class At>
+// Rows at(0), at(1), ... into shared memory, kGap vectors apart, a null one as zeros; kBatch loads
+// of a thread are on their way together.
+template <class T, int kBatch, int kGap = 0, class At>
 KL_DEVICE void attention_split_copy(const AttentionSplitArgs<T>& a, int rows, Vector16* to,
                                     At&& at) {
   int total = rows * a.vectors;
+  auto row_of = [&](int n) {
+    return static_cast<int>(static_cast<uint32_t>(n) * a.reciprocal >> 32);
+  };
   if (a.whole) {
     for (int n0 = kl::thread(); n0 < total; n0 += kBatch * kSplitThreads) {
       Vector16 got[kBatch];
       KL_UNROLL
       for (int i = 0; i < kBatch; ++i) {
-        uint32_t n = static_cast<uint32_t>(n0 + i * kSplitThreads);
-        uint32_t row = static_cast<uint32_t>(n * a.reciprocal >> 32);
-        const T* from = static_cast<int>(n) < total ? at(static_cast<int>(row)) : nullptr;
+        int n = n0 + i * kSplitThreads, row = row_of(n);
+        const T* from = n < total ? at(row) : nullptr;
         got[i] = {};
-        if (from) got[i] = vectors_at(from)[n - row * static_cast<uint32_t>(a.vectors)];
+        if (from) got[i] = vectors_at(from)[n - row * a.vectors];
       }
       KL_UNROLL
-      for (int i = 0; i < kBatch; ++i)
-        if (n0 + i * kSplitThreads < total) to[n0 + i * kSplitThreads] = words_of(got[i]);
+      for (int i = 0; i < kBatch; ++i) {
+        int n = n0 + i * kSplitThreads;
+        if (n < total) to[n + (kGap ? row_of(n) * kGap : 0)] = words_of(got[i]);
+      }
     }
     return;
   }
@@ -103,7 +110,7 @@ KL_DEVICE void attention_split_copy(const AttentionSplitArgs<T>& a, int rows, Ve
   T* out = reinterpret_cast<T*>(to);
   for (int n = kl::thread(); n < rows * pitch; n += kSplitThreads) {
     const T* from = at(n / pitch);
-    out[n] = from && n % pitch < width ? from[n % pitch] : T{};
+    out[n + n / pitch * kGap * kPerVector<T>] = from && n % pitch < width ? from[n % pitch] : T{};
   }
 }
 
@@ -179,7 +186,7 @@ KL_DEVICE void attention_split_add(const AttentionSplitArgs<T>& a, const Vector1
     KL_UNROLL
     for (int c = 0; c < kPerVector<T>; ++c) value[h][c] *= shrink;
   }
-  KL_UNROLL_BY(4)
+  KL_UNROLL_BY(2)
   for (int k = at.part; k < kSplitKeys<T>; k += kSplitParts<T>) {
     float x[kPerVector<T>], p[kSplitHeld];
     unpack(keys[k * a.vectors + at.column], x);
@@ -311,6 +318,183 @@ attention_split_kernel(AttentionSplitArgs<T> a) {
   }
 }
 
+// --- The same with products of matrices, for bf16: a block takes 16 heads.
+
+inline constexpr int kMatrixHeads = 16;
+inline constexpr int kMatrixGap = 1;    // vectors between rows in shared memory: other banks
+inline constexpr int kMatrixTiles = 8;  // of eight columns of the values, for each 32 lanes
+
+struct AttentionMatrixTile {
+  float score[2][kMatrixHeads][kSplitSpan + 4];            // of each half of the columns
+  uint32_t probability[kMatrixHeads][kSplitSpan / 2 + 4];  // bf16 of two keys each
+  float shrink[kMatrixHeads];
+  const BF16* key[kSplitSpan];  // null: none
+  int present;                  // keys that are not null
+};
+
+// Which rows and columns of a product these 32 lanes and this lane hold (kl::multiply_bf16).
+struct AttentionMatrixPlace {
+  int team = kl::thread() / 32, g = kl::thread() % 32 / 4, t = kl::thread() % 4;
+};
+
+// Both halves of the scores: a team takes eight keys and half of the columns.
+KL_DEVICE void attention_matrix_scores(int vectors, const Vector16* queries, const Vector16* keys,
+                                       AttentionMatrixTile& tile) {
+  AttentionMatrixPlace at;
+  int key = at.team % 4 * 8, half = at.team / 4, pitch = (vectors + kMatrixGap) * 4;
+  int steps = vectors / 2, begin = half ? (steps + 1) / 2 : 0;  // of 16 columns
+  int end = half ? steps : (steps + 1) / 2;
+  const auto* q = reinterpret_cast<const uint32_t*>(queries) + at.g * pitch + at.t;
+  const auto* k = reinterpret_cast<const uint32_t*>(keys) + (key + at.g) * pitch + at.t;
+  float even[4] = {}, odd[4] = {};
+  KL_UNROLL_BY(1)
+  for (int s = begin; s < end; s += 4) {
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (s + i >= end) continue;
+      int c = (s + i) * 8;
+      uint32_t a[4] = {q[c], q[c + 8 * pitch], q[c + 4], q[c + 8 * pitch + 4]};
+      uint32_t b[2] = {k[c], k[c + 4]};
+      kl::multiply_bf16(i % 2 ? odd : even, a, b);
+    }
+  }
+  KL_UNROLL
+  for (int i = 0; i < 4; ++i)
+    tile.score[half][at.g + i / 2 * 8][key + at.t * 2 + i % 2] = even[i] + odd[i];
+  kl::sync();
+}
+
+// As attention_split_softmax: 16 threads for each head, two neighbouring keys each.
+KL_DEVICE void attention_matrix_softmax(float scale, AttentionMatrixTile& tile,
+                                        AttentionSplitSums& sums) {
+  int head = kl::thread() / 16, pair = kl::thread() % 16;
+  float score[2], p[2], top = sums.top;
+  KL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    int key = pair * 2 + i;
+    float sum = tile.score[0][head][key] + tile.score[1][head][key];
+    score[i] = tile.key[key] ? sum * scale : -kl::infinity();
+    top = kl::max_of(top, score[i]);
+  }
+  for (int m = 8; m > 0; m /= 2) top = kl::max_of(top, kl::shfl_xor(top, m));
+  bool none = top == -kl::infinity();
+  float shrink = none ? 1.0f : kl::exp_accurate(sums.top - top);
+  KL_UNROLL
+  for (int i = 0; i < 2; ++i) p[i] = none ? 0.0f : kl::exp_accurate(score[i] - top);
+  float sum = p[0] + p[1];
+  for (int m = 8; m > 0; m /= 2) sum += kl::shfl_xor(sum, m);
+  sums = {top, sums.sum * shrink + sum};
+  tile.probability[head][pair] = f32_to_bf16(p[0]).bits | uint32_t{f32_to_bf16(p[1]).bits} << 16;
+  if (pair == 0) tile.shrink[head] = shrink;
+  kl::sync();
+}
+
+// Adds probability times value: a team takes 64 columns.
+KL_DEVICE void attention_matrix_add(int values, int vectors, const Vector16* keys,
+                                    const AttentionMatrixTile& tile,
+                                    float (&value)[kMatrixTiles][4]) {
+  AttentionMatrixPlace at;
+  int pitch = (vectors + kMatrixGap) * 8;
+  const auto* v = reinterpret_cast<const HalfWord*>(keys) + at.t * 2 * pitch + at.g;
+  float low = tile.shrink[at.g], high = tile.shrink[at.g + 8];
+  uint32_t a[2][4];
+  KL_UNROLL
+  for (int s = 0; s < 2; ++s) {
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i)
+      a[s][i] = tile.probability[at.g + i % 2 * 8][s * 8 + at.t + i / 2 * 4];
+  }
+  KL_UNROLL
+  for (int n = 0; n < kMatrixTiles; ++n) {
+    int column = (at.team * kMatrixTiles + n) * 8;
+    if (column >= values) column = 0;  // for nothing: a wide warp goes on as a whole
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i) value[n][i] *= i < 2 ? low : high;
+    KL_UNROLL
+    for (int s = 0; s < 2; ++s) {
+      uint32_t b[2];
+      KL_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const HalfWord* from = v + (s * 16 + i * 8) * pitch + column;
+        b[i] = from[0].bits | uint32_t{from[pitch].bits} << 16;
+      }
+      kl::multiply_bf16(value[n], a[s], b);
+    }
+  }
+}
+
+// One row, heads from head0 on, one chunk.
+KL_DEVICE void attention_matrix_chunk(const AttentionSplitArgs<BF16>& a, int64_t t, int64_t head0,
+                                      int chunk, Vector16* queries, Vector16* keys,
+                                      AttentionMatrixTile& tile) {
+  AttentionRange r = attention_range(a.of, t);
+  if (chunk * kSplitSpan >= r.count) return;  // the same for the whole block
+  bool finds = kl::thread() < kSplitSpan;
+  const BF16* next = finds ? attention_key(a.of, r, t, chunk * kSplitSpan + kl::thread()) : nullptr;
+  attention_split_copy<BF16, 5, kMatrixGap>(a, kMatrixHeads, queries, [&](int h) -> const BF16* {
+    return head0 + h < a.of.heads ? a.of.q.at(t, head0 + h) : nullptr;
+  });
+  int values = static_cast<int>(a.of.values);
+  float value[kMatrixTiles][4] = {};
+  AttentionSplitSums sums = {-kl::infinity(), 0.0f};
+  KL_UNROLL_BY(1)
+  for (int span = chunk; span * kSplitSpan < r.count; span += a.step) {
+    if (finds) tile.key[kl::thread()] = next;
+    if (kl::warp() == 0) {
+      int present = kl::count_bits(kl::ballot(next != nullptr));
+      if (kl::thread() == 0) tile.present = present;
+    }
+    kl::sync();
+    if (finds) next = attention_key(a.of, r, t, (span + a.step) * kSplitSpan + kl::thread());
+    if (tile.present > 0) {  // the same for the whole block
+      attention_split_copy<BF16, 9, kMatrixGap>(a, kSplitSpan, keys,
+                                                [&](int k) { return tile.key[k]; });
+      kl::sync();
+      attention_matrix_scores(a.vectors, queries, keys, tile);
+      attention_matrix_softmax(a.of.scale, tile, sums);
+      attention_matrix_add(values, a.vectors, keys, tile, value);
+    }
+    kl::sync();  // the next tile overwrites this one
+  }
+  AttentionMatrixPlace at;
+  KL_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    int64_t head = head0 + at.g + i * 8;
+    if (head >= a.of.heads) continue;
+    float* to = a.values + ((t * a.of.heads + head) * a.chunks + chunk) * a.padded + at.t * 2;
+    KL_UNROLL
+    for (int n = 0; n < kMatrixTiles; ++n) {
+      int column = (at.team * kMatrixTiles + n) * 8;
+      if (column >= values) continue;
+      to[column] = value[n][i * 2];
+      to[column + 1] = value[n][i * 2 + 1];
+    }
+  }
+  int64_t head = head0 + kl::thread() / 16;
+  if (kl::thread() % 16 == 0 && head < a.of.heads) {
+    float* to = a.stats + ((t * a.of.heads + head) * a.chunks + chunk) * 2;
+    to[0] = sums.top;
+    to[1] = sums.sum;
+  }
+}
+
+// limits: vgprs 192, lds 8192
+template <class T>
+KL_KERNEL(kSplitThreads, 2)
+attention_matrix_kernel(AttentionSplitArgs<T> a) {
+  KL_DYNAMIC_SHARED(Vector16, queries);  // [16][vectors + 1], then keys [32][vectors + 1]
+  KL_SHARED(AttentionMatrixTile, tile, );
+  int groups = static_cast<int>((a.of.heads + kMatrixHeads - 1) / kMatrixHeads);
+  int all = static_cast<int>(a.of.rows) * groups * a.chunks, step = static_cast<int>(kl::blocks());
+  for (int n = static_cast<int>(kl::block()); n < all; n += step) {
+    int group = n % groups, rest = n / groups;
+    attention_matrix_chunk(a, rest / a.chunks, int64_t{group} * kMatrixHeads, rest % a.chunks,
+                           queries, queries + kMatrixHeads * (a.vectors + kMatrixGap), tile);
+  }
+}
+
+// --- Both kinds end here.
+
 // Four columns of up to eight chunks of a thread's part, from chunk `first` on; absent ones as
 // zeros.
 KL_DEVICE void attention_combine_load(const float* values, int64_t padded, int first, int live,
@@ -425,9 +609,10 @@ int64_t attention_split_workspace(int64_t rows, int64_t heads, int64_t values, i
          (attention_split_padded(values) + 2) * 4;
 }
 
+// `whole`: all rows are whole vectors. With `matrix`, products of matrices where the shape allows.
 template <class T>
 void launch_attention_split(GpuStream s, const char* op, const AttentionArgs<T>& of,
-                            const Tensor& workspace, bool whole) {
+                            const Tensor& workspace, bool whole, bool matrix) {
   AttentionSplitArgs<T> a = {};
   a.of = of;
   int64_t max_keys = of.step ? of.window : 0;
@@ -453,32 +638,62 @@ void launch_attention_split(GpuStream s, const char* op, const AttentionArgs<T>&
   HADAL_CHECK(workspace.bytes() >= wanted && reinterpret_cast<uintptr_t>(workspace.data) % 16 == 0,
               std::string("[") + op + "] workspace " + workspace.describe() + ", wanted " +
                   std::to_string(wanted) + " bytes at a multiple of 16");
-  kl::launch(attention_split_kernel<T>, {kl::grid(s, of.rows * groups * chunks)}, kSplitThreads,
-             shared, s, a);
+  bool done = false;
+  if constexpr (sizeof(T) == 2 && kl::kMatrixUnits) {
+    done = matrix && whole && of.width % 16 == 0 && of.values % 8 == 0;
+    int64_t pairs = (of.heads + kMatrixHeads - 1) / kMatrixHeads;
+    int64_t bytes = (kMatrixHeads + kSplitSpan) * (a.vectors + kMatrixGap) * 16;
+    if (done)
+      kl::launch(attention_matrix_kernel<T>, {kl::grid(s, of.rows * pairs * chunks)}, kSplitThreads,
+                 bytes, s, a);
+  }
+  if (!done)
+    kl::launch(attention_split_kernel<T>, {kl::grid(s, of.rows * groups * chunks)}, kSplitThreads,
+               shared, s, a);
   kl::launch(attention_combine_kernel<T>, {kl::grid(s, of.rows * of.heads * slices)},
              kCombineThreads, 0, s, a);
 }
 
-void mla_attention_split(GpuStream s, const Batch& batch, const MlaAttention& m,
-                         const Tensor& workspace) {
+inline void launch_mla_split(GpuStream s, const char* op, const Batch& batch, const MlaAttention& m,
+                             const Tensor& workspace, bool matrix) {
   check_mla_attention(batch, m);
   bool whole = rows_of_vectors(m.q) && rows_of_vectors(m.entries);
-  with_activation("mla_attention_split", m.q.dtype, [&](auto type) {
-    launch_attention_split(s, "mla_attention_split", attention_args<decltype(type)>(batch, m),
-                           workspace, whole);
+  with_activation(op, m.q.dtype, [&](auto type) {
+    launch_attention_split(s, op, attention_args<decltype(type)>(batch, m), workspace, whole,
+                           matrix);
   });
 }
 
-void sparse_attention_split(GpuStream s, const Batch& batch, const SparseAttention& p,
-                            const Tensor& workspace) {
+inline void launch_sparse_split(GpuStream s, const char* op, const Batch& batch,
+                                const SparseAttention& p, const Tensor& workspace, bool matrix) {
   check_sparse_attention(batch, p);
   bool whole = rows_of_vectors(p.q) && rows_of_vectors(p.step_kv);
   for (const Tensor* t : {&p.ring, &p.entries})
     whole = whole && (t->empty() || rows_of_vectors(*t));
-  with_activation("sparse_attention_split", p.q.dtype, [&](auto type) {
-    launch_attention_split(s, "sparse_attention_split", attention_args<decltype(type)>(batch, p),
-                           workspace, whole);
+  with_activation(op, p.q.dtype, [&](auto type) {
+    launch_attention_split(s, op, attention_args<decltype(type)>(batch, p), workspace, whole,
+                           matrix);
   });
+}
+
+void mla_attention_split(GpuStream s, const Batch& batch, const MlaAttention& m,
+                         const Tensor& workspace) {
+  launch_mla_split(s, "mla_attention_split", batch, m, workspace, false);
+}
+
+void sparse_attention_split(GpuStream s, const Batch& batch, const SparseAttention& p,
+                            const Tensor& workspace) {
+  launch_sparse_split(s, "sparse_attention_split", batch, p, workspace, false);
+}
+
+void mla_attention_matrix(GpuStream s, const Batch& batch, const MlaAttention& m,
+                          const Tensor& workspace) {
+  launch_mla_split(s, "mla_attention_matrix", batch, m, workspace, true);
+}
+
+void sparse_attention_matrix(GpuStream s, const Batch& batch, const SparseAttention& p,
+                             const Tensor& workspace) {
+  launch_sparse_split(s, "sparse_attention_matrix", batch, p, workspace, true);
 }
 
 }  // namespace hadal::KL_TARGET

@@ -174,6 +174,9 @@ void launch(void (*kernel)(P), Grid g, int block, int64_t shared, GpuStream stre
   hipError_t e = hipGetLastError();
   HADAL_CHECK(e == hipSuccess, std::string("kernel launch: ") + hipGetErrorString(e));
 #else
+  if (shared > 48 << 10)  // more must be asked for; the driver refuses what the card has not
+    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   kernel<<<size, block, shared, static_cast<cudaStream_t>(stream)>>>(p);
   cudaError_t e = cudaGetLastError();
   HADAL_CHECK(e == cudaSuccess, std::string("kernel launch: ") + cudaGetErrorString(e));
@@ -233,6 +236,46 @@ KL_DEVICE void fold_sums(float (&v)[32], Site at) {
 KL_DEVICE float warp_sums(float (&v)[32], Site at = KL_HERE) {
   fold_sums<16>(v, at);
   return warp_size() == 64 ? v[0] + shfl_xor(v[0], 32, at) : v[0];
+}
+
+// Is multiply_bf16 worth calling?
+#ifdef __HIP__
+inline constexpr bool kMatrixUnits = false;
+#else
+inline constexpr bool kMatrixUnits = true;
+#endif
+
+// d += a b by each 32 neighbouring lanes, whatever the warp width: a of 16 rows and 16 columns, b
+// of 16 rows and 8 columns, both bf16, two to a word. With g = lane % 32 / 4 and t = lane % 4 a
+// lane holds, in a: columns 2t and 2t + 1 of rows g and g + 8, then columns 2t + 8 and 2t + 9 of
+// the same; in b: rows 2t and 2t + 1, then 2t + 8 and 2t + 9, of column g; in d: columns 2t and 2t
+// + 1 of row g, then of row g + 8. A matrix unit on NVIDIA; fibers exchange the numbers; not for
+// AMD.
+KL_DEVICE void multiply_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                             [[maybe_unused]] Site at = KL_HERE) {
+#if defined(__CUDACC__) && !defined(__HIP__)
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  int base = lane() / 32 * 32, g = lane() % 32 / 4, t = lane() % 4;
+  auto dot = [](uint32_t x, uint32_t y) {
+    return std::bit_cast<float>(x << 16) * std::bit_cast<float>(y << 16) +
+           std::bit_cast<float>(x & 0xffff0000u) * std::bit_cast<float>(y & 0xffff0000u);
+  };
+  for (int s = 0; s < 4; ++s) {
+    uint32_t row[4], column[2][2];
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i) row[i] = shfl(a[i], base + g * 4 + s, at);
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i)
+      column[i / 2][i % 2] = shfl(b[i % 2], base + (2 * t + i / 2) * 4 + s, at);
+    KL_UNROLL
+    for (int i = 0; i < 4; ++i)
+      d[i] += dot(row[i / 2], column[i % 2][0]) + dot(row[i / 2 + 2], column[i % 2][1]);
+  }
+#endif
 }
 
 // Op over the threads of the block: lanes as a tree, then warps in order. The same value in each.

@@ -16,6 +16,10 @@ struct alignas(8) [[gnu::may_alias]] Vector8 {
   uint32_t word[2];
 };
 
+struct [[gnu::may_alias]] HalfWord {
+  uint16_t bits;
+};
+
 // Four numbers of type T.
 template <class T>
 using FourOf = std::conditional_t<sizeof(T) == 2, Vector8, Vector16>;
