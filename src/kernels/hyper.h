@@ -31,6 +31,11 @@ void hyper_pre(Context& ctx, const Tensor& x, const HyperWeights& w, const Hyper
 void hyper_post(Context& ctx, const Tensor& a, const Tensor& post, const Tensor& comb,
                 const Tensor& x);
 
+// The seam between two sub-layers: hyper_post(a, post, comb, x), then hyper_pre(x, w, p, y, post,
+// comb). `a` is the branch output that is still pending; empty where none is (the first layer).
+void hyper_post_pre(Context& ctx, const Tensor& a, const Tensor& x, const HyperWeights& w,
+                    const HyperParams& p, const Tensor& y, const Tensor& post, const Tensor& comb);
+
 // y[t] = sum_j pre[j] X[t, j] with pre from the head's weights. X [T, R, C] -> y [T, C].
 void hyper_head(Context& ctx, const Tensor& x, const HyperWeights& w, const HyperParams& p,
                 const Tensor& y);

@@ -20,6 +20,10 @@ struct Activation {
 using LinearFn = void(Context&, const Activation& x, const Weight& w, const Tensor& y);
 void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y);
 
+// Two products of one x with weights of one shape and format (gate and up): as linear() of each.
+void linear_pair(Context& ctx, const Activation& x, const Weight& w0, const Weight& w1,
+                 const Tensor& y0, const Tensor& y1);
+
 // One product per group g (head, or output group) with x and y cut by the group:
 // y[m, g, n] = sum_k x[m, g, k] w_g[n, k].   x [M, G, K] f32|bf16, w[g] [N, K], y [M, G, N]; the
 // first two strides of x and y are free. Weights are used unquantised-activation style (wo_a,

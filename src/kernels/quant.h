@@ -10,6 +10,10 @@ namespace hadal {
 // x [M, K] f32|bf16 -> out.data [M, K] F8_E4M3, out.scale [M, ceil(K/128)] F32.
 void quantize_fp8(Context& ctx, const Tensor& x, bool pow2, const Activation& out);
 
+// add_rms_norm (kernels/norm.h) and quantize_fp8 of its result y.
+void add_rms_norm_fp8(Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& w,
+                      float eps, const Tensor& y, bool pow2, const Activation& out);
+
 // x <- e4m3 round trip in blocks of `block` columns, power-of-two scales; the last block of a row
 // may be short. x [M, N] f32|bf16, rows may be strided.
 void qdq_fp8(Context& ctx, const Tensor& x, int64_t block);

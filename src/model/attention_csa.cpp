@@ -11,7 +11,7 @@
 
 namespace hadal {
 
-void DeepseekV4::attention(Context& ctx, const Step& step, int64_t l) {
+void DeepseekV4::attention(Context& ctx, const Step& step, int64_t l, const Activation& input) {
   const V4Layer& w = w_.layers[l];
   const LayerCache& cache = step.caches[l];
   int64_t t = step.batch.rows, heads = config_.heads, dim = config_.head_dim;
@@ -22,10 +22,8 @@ void DeepseekV4::attention(Context& ctx, const Step& step, int64_t l) {
   Tensor angles = (ratio > 0 ? s_.compressed_angles : s_.plain_angles).slice(0, 0, t);
 
   Tensor qr = s_.qr.slice(0, 0, t), q = s_.q.slice(0, 0, t), kv = s_.kv.slice(0, 0, t);
-  Activation input = s_.input.of(ctx, x, w.wq_a);
   linear(ctx, input, w.wq_a, qr);
-  rms_norm(ctx, qr, w.q_norm, eps, qr);
-  Activation latent = s_.latent.of(ctx, qr, w.wq_b);
+  Activation latent = s_.latent.normed(ctx, qr, {}, w.q_norm, eps, qr, w.wq_b);
   linear(ctx, latent, w.wq_b, q.reshape({t, heads * dim}));
   Tensor q_rows = q.reshape({t * heads, dim});
   rms_norm(ctx, q_rows, {}, eps, q_rows);

@@ -15,22 +15,20 @@ constexpr float kIndexKeyNormEps = 1e-6f;  // spec V3.2 4.1 step 4, whatever nor
 
 }  // namespace
 
-void DeepseekV32::attention(Context& ctx, const Step& step, int64_t l) {
+void DeepseekV32::attention(Context& ctx, const Step& step, int64_t l, const Activation& input) {
   const V32Layer& w = w_.layers[l];
   const LayerCache& cache = step.caches[l];
   int64_t t = step.batch.rows, heads = config_.heads, latent_dim = config_.kv_rank;
   int64_t nope = config_.nope_dim, q_dim = nope + config_.rope_dim;
   auto eps = static_cast<float>(config_.latent_norm_eps);
-  Tensor x = s_.x.slice(0, 0, t), angles = s_.angles.slice(0, 0, t);
+  Tensor angles = s_.angles.slice(0, 0, t);
   Tensor q = s_.q.slice(0, 0, t), q_latent = s_.q_latent.slice(0, 0, t);
 
-  Activation input = s_.input.of(ctx, x, w.kv_a);
   Activation latent = input;
   if (!w.q_a.empty()) {
     Tensor qr = s_.qr.slice(0, 0, t);
     linear(ctx, input, w.q_a, qr);
-    rms_norm(ctx, qr, w.q_a_norm, eps, qr);
-    latent = s_.latent.of(ctx, qr, w.q_b);
+    latent = s_.latent.normed(ctx, qr, {}, w.q_a_norm, eps, qr, w.q_b);
   }
   linear(ctx, latent, w.q_b, q.reshape({t, heads * q_dim}));
   batched_linear_transposed(ctx, q.slice(2, 0, nope), w.w_uk, q_latent.slice(2, 0, latent_dim));

@@ -18,8 +18,7 @@ void run_compressor(Context& ctx, const Step& step, const CompressorWeights& w, 
   int64_t t = x.shape[0], width = compressor_width(ratio, dim);
   Tensor u(s.u.data, DType::kF32, {t, width}), g(s.g.data, DType::kF32, {t, width});
   Tensor ug(s.ug.data, DType::kF32, {t, 2 * width});
-  linear(ctx, {x, {}}, w.wkv, u);
-  linear(ctx, {x, {}}, w.wgate, g);
+  linear_pair(ctx, {x, {}}, w.wkv, w.wgate, u, g);
   compress_rows(ctx, step.batch, u, g, w.ape, ug);
 
   Compress c;

@@ -26,16 +26,18 @@ void DeepseekV32::forward(Context& ctx, const Step& step, const Tensor& logits) 
   for (int64_t l = 0; l < config_.layers; ++l) {
     const V32Layer& w = w_.layers[l];
 
-    add_rms_norm(ctx, residual, pending, w.input_norm, eps, x);
+    Activation in = s_.input.normed(ctx, residual, pending, w.input_norm, eps, x, w.kv_a);
     if (observer && l > 0) observer(l - 1, residual);
-    attention(ctx, step, l);
+    attention(ctx, step, l, in);
     pending = delta;
 
-    add_rms_norm(ctx, residual, pending, w.post_attention_norm, eps, x);
-    if (l < config_.dense_layers)
-      moe_.mlp(ctx, w.dense, x, delta, s_.moe);
+    bool dense = l < config_.dense_layers;
+    in = s_.moe.input.normed(ctx, residual, pending, w.post_attention_norm, eps, x,
+                             dense ? w.dense.gate : w.moe.gate[0]);
+    if (dense)
+      moe_.mlp(ctx, w.dense, in, delta, s_.moe);
     else
-      moe_(ctx, w.moe, step.ids, x, delta, s_.moe);
+      moe_(ctx, w.moe, step.ids, x, in, delta, s_.moe);
   }
   add_rms_norm(ctx, residual, pending, w_.norm, eps, x);
   if (observer) observer(config_.layers - 1, residual);

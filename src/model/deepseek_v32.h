@@ -45,7 +45,7 @@ class DeepseekV32 final : public Model {
 
  private:
   // s.delta = attention of s.x in layer l (attention_mla.cpp).
-  void attention(Context& ctx, const Step& step, int64_t l);
+  void attention(Context& ctx, const Step& step, int64_t l, const Activation& input);
   // Stores the rows' index keys and returns the positions each row attends to; empty = all
   // (attention_mla.cpp).
   Tensor select_positions(Context& ctx, const Step& step, int64_t l, const Activation& input,

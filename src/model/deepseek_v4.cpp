@@ -20,6 +20,7 @@ void DeepseekV4::forward(Context& ctx, const Step& step, const Tensor& logits) {
   Tensor streams = s_.streams.slice(0, 0, t);
   Tensor x = s_.x.slice(0, 0, t), y = s_.y.slice(0, 0, t);
   Tensor post = s_.post.slice(0, 0, t), comb = s_.comb.slice(0, 0, t);
+  Tensor pending;  // a sub-layer's output that is not yet mixed into the streams
 
   rope_angles(ctx, step.batch.positions, plain_freqs_, s_.plain_angles.slice(0, 0, t));
   rope_angles(ctx, step.batch.positions, compressed_freqs_, s_.compressed_angles.slice(0, 0, t));
@@ -27,18 +28,22 @@ void DeepseekV4::forward(Context& ctx, const Step& step, const Tensor& logits) {
   for (int64_t l = 0; l < config_.layers; ++l) {
     const V4Layer& w = w_.layers[l];
 
-    hyper_pre(ctx, streams, w.attn_hc, hyper_, x, post, comb);
-    rms_norm(ctx, x, w.attn_norm, eps, x);
-    attention(ctx, step, l);
-    hyper_post(ctx, y, post, comb, streams);
+    hyper_post_pre(ctx, pending, streams, w.attn_hc, hyper_, x, post, comb);
+    Activation in = s_.input.normed(ctx, x, {}, w.attn_norm, eps, x, w.wq_a);
+    attention(ctx, step, l, in);
 
-    hyper_pre(ctx, streams, w.ffn_hc, hyper_, x, post, comb);
-    rms_norm(ctx, x, w.ffn_norm, eps, x);
-    moe_(ctx, w.moe, step.ids, x, y, s_.moe);
-    hyper_post(ctx, y, post, comb, streams);
+    hyper_post_pre(ctx, y, streams, w.ffn_hc, hyper_, x, post, comb);
+    in = s_.moe.input.normed(ctx, x, {}, w.ffn_norm, eps, x, w.moe.gate[0]);
+    moe_(ctx, w.moe, step.ids, x, in, y, s_.moe);
+    pending = y;
 
-    if (observer) observer(l, streams);
+    if (observer) {
+      hyper_post(ctx, pending, post, comb, streams);
+      pending = {};
+      observer(l, streams);
+    }
   }
+  if (!pending.empty()) hyper_post(ctx, pending, post, comb, streams);
   head(ctx, step, logits);
 }
 

@@ -44,8 +44,8 @@ class DeepseekV4 final : public Model {
   void poison_scratch() override { arena_.poison(); }
 
  private:
-  // s.y = attention of s.x in layer l (attention_csa.cpp).
-  void attention(Context& ctx, const Step& step, int64_t l);
+  // s.y = attention of s.x in layer l; input: s.x as the operand of wq_a (attention_csa.cpp).
+  void attention(Context& ctx, const Step& step, int64_t l, const Activation& input);
   // Stores the layer's new compressed entries and index keys (attention_csa.cpp).
   void compress_step(Context& ctx, const Step& step, int64_t l, const Tensor& x);
   void head(Context& ctx, const Step& step, const Tensor& logits);

@@ -44,20 +44,18 @@ Moe::Moe(const Config& c, const Numerics&)
   router_.normalize = c.normalize_weights;
 }
 
-void Moe::mlp(Context& ctx, const ExpertWeights& w, const Tensor& x, const Tensor& y,
+void Moe::mlp(Context& ctx, const ExpertWeights& w, const Activation& in, const Tensor& y,
               const MoeScratch& s) const {
-  int64_t t = x.shape[0], inter = w.gate.n();
+  int64_t t = in.data.shape[0], inter = w.gate.n();
   Tensor gate(s.mlp_gate.data, s.mlp_gate.dtype, {t, inter});
   Tensor up(s.mlp_up.data, s.mlp_up.dtype, {t, inter});
-  Activation in = s.input.of(ctx, x, w.gate);
-  linear(ctx, in, w.gate, gate);
-  linear(ctx, in, w.up, up);
+  linear_pair(ctx, in, w.gate, w.up, gate, up);
   swiglu(ctx, gate, up, limit_, nullptr, nullptr, nullptr, gate);
   linear(ctx, s.hidden.of(ctx, gate, w.down), w.down, y);
 }
 
 void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, const Tensor& x,
-                     const Tensor& y, const MoeScratch& s) const {
+                     const Activation& in, const Tensor& y, const MoeScratch& s) const {
   int64_t t = x.shape[0], k = router_.k, experts = static_cast<int64_t>(w.gate.size());
   Tensor logits = s.logits.slice(0, 0, t);
   Tensor chosen = s.chosen.slice(0, 0, t), weights = s.weights.slice(0, 0, t);
@@ -78,7 +76,6 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   const int32_t* used = offsets + experts;
   Tensor gate = s.gate.slice(0, 0, m), up = s.up.slice(0, 0, m), down = s.down.slice(0, 0, m);
   const auto* route_weights = weights.at<const float>();
-  Activation in = s.input.of(ctx, x, w.gate[0]);
   grouped_linear(ctx, in, row, offsets, w.gate, gate);
   grouped_linear(ctx, in, row, offsets, w.up, up);
   swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, used, gate);
@@ -87,7 +84,8 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   Tensor shared;
   if (!w.shared.gate.empty()) {
     shared = s.shared.slice(0, 0, t);
-    mlp(ctx, w.shared, x, shared, s);
+    bool same = s.input.quantizes(w.shared.gate) == s.input.quantizes(w.gate[0]);
+    mlp(ctx, w.shared, same ? in : s.input.of(ctx, x, w.shared.gate), shared, s);
   }
   moe_combine(ctx, down, pair, used, k, weight_before_down_ ? nullptr : route_weights, shared,
               s.position.at<int32_t>(), y);

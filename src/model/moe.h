@@ -27,12 +27,14 @@ class Moe {
   // V4 puts the routing weight before the down projection, V3.x after it.
   Moe(const Config& config, const Numerics& numerics);
 
-  // y [T, C] = sum of chosen experts + shared expert of x [T, C].
+  // y [T, C] = sum of chosen experts + shared expert of x [T, C]. `in`: x as the operand of the
+  // experts' weights.
   void operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, const Tensor& x,
-                  const Tensor& y, const MoeScratch& s) const;
+                  const Activation& in, const Tensor& y, const MoeScratch& s) const;
 
-  // y [T, C] = down(silu(gate x) * up x), with the family's clamp.
-  void mlp(Context& ctx, const ExpertWeights& w, const Tensor& x, const Tensor& y,
+  // y [T, C] = down(silu(gate x) * up x), with the family's clamp. `in`: x [T, C] as the operand of
+  // gate and up.
+  void mlp(Context& ctx, const ExpertWeights& w, const Activation& in, const Tensor& y,
            const MoeScratch& s) const;
 
  private:

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/norm.h"
+
 namespace hadal {
 
 namespace {
@@ -24,14 +26,29 @@ Operand::Operand(Arena& arena, const Numerics& numerics, bool pow2_scales,
   scales_ = arena.make(DType::kF32, {scales});
 }
 
-Activation Operand::of(Context& ctx, const Tensor& x, const Weight& w) const {
-  if (!quantize_ || !(w.fp8() || w.fp4())) return {x, {}};
+Activation Operand::room_for(const Tensor& x) const {
   int64_t m = x.shape[0], k = x.shape[1], blocks = blocks_of(k);
   HADAL_CHECK(m * k <= codes_.size() && m * blocks <= scales_.size(),
               "[operand] " + x.describe() + " is larger than planned");
-  Activation q{Tensor(codes_.data, DType::kF8E4M3, {m, k}),
-               Tensor(scales_.data, DType::kF32, {m, blocks})};
+  return {Tensor(codes_.data, DType::kF8E4M3, {m, k}),
+          Tensor(scales_.data, DType::kF32, {m, blocks})};
+}
+
+Activation Operand::of(Context& ctx, const Tensor& x, const Weight& w) const {
+  if (!quantizes(w)) return {x, {}};
+  Activation q = room_for(x);
   quantize_fp8(ctx, x, pow2_, q);
+  return q;
+}
+
+Activation Operand::normed(Context& ctx, const Tensor& residual, const Tensor& delta,
+                           const Tensor& norm, float eps, const Tensor& y, const Weight& w) const {
+  if (!quantizes(w)) {
+    add_rms_norm(ctx, residual, delta, norm, eps, y);
+    return {y, {}};
+  }
+  Activation q = room_for(y);
+  add_rms_norm_fp8(ctx, residual, delta, norm, eps, y, pow2_, q);
   return q;
 }
 

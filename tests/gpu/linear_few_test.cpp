@@ -104,7 +104,7 @@ TEST(LinearFew, TwoWeightsAtOnce) {
     for (auto machine : machines()) {
       Tensor y0 = arena.poison(DType::kBF16, {3, 37}, 3),
              y1 = arena.poison(DType::kBF16, {3, 37}, 3);
-      target::linear_pair_few(&machine, x, w0, w1, y0, y1);
+      target::linear_pair_few(on(machine), x, w0, w1, y0, y1);
       expect_dots(y0, product(x, w0), name(f) + " first, " + describe(machine));
       expect_dots(y1, product(x, w1), name(f) + " second, " + describe(machine));
     }

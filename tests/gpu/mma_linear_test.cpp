@@ -161,7 +161,7 @@ TEST(MmaLinear, Heads) {
       std::vector<Dot> want;
       Arena::each(y, [&](int64_t i, int64_t g, int64_t j) {
         Dot d;
-        for (int64_t c = 0; c < k; ++c) d.add(get(x, i, g, c), weight_value(w[g], j, c));
+        for (int64_t c = 0; c < k; ++c) d.add(get(x, i, g, c), weight_value(on_host(w[g]), j, c));
         want.push_back(d);
       });
       for (auto machine : narrow_machines()) {
@@ -192,7 +192,7 @@ TEST(MmaLinear, HeadsTransposed) {
         std::vector<Dot> want;
         Arena::each(y, [&](int64_t i, int64_t g, int64_t j) {
           Dot d;
-          for (int64_t c = 0; c < n; ++c) d.add(get(x, i, g, c), weight_value(w[g], c, j));
+          for (int64_t c = 0; c < n; ++c) d.add(get(x, i, g, c), weight_value(on_host(w[g]), c, j));
           want.push_back(d);
         });
         for (auto machine : narrow_machines()) {

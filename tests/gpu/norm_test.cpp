@@ -77,7 +77,7 @@ TEST_P(Norm, QuantisedFormHasTheBitsOfItsParts) {
                         arena.poison(DType::kF32, {5, blocks})};
       target::add_rms_norm(on(m), x, delta, w, kEps, y);
       target::quantize_fp8(on(m), y, pow2, codes);
-      target::add_rms_norm_quant(on(m), x2, delta, w, kEps, y2, pow2, codes2);
+      target::add_rms_norm_fp8(on(m), x2, delta, w, kEps, y2, pow2, codes2);
       expect_same(y2, y, "y");
       expect_same(x2, x, "residual");
       expect_same(codes2.data, codes.data, "codes");
@@ -86,7 +86,7 @@ TEST_P(Norm, QuantisedFormHasTheBitsOfItsParts) {
                         arena.poison(DType::kF32, {5, blocks})};
       target::rms_norm(on(m), x, w, kEps, y);
       target::quantize_fp8(on(m), y, pow2, codes);
-      target::add_rms_norm_quant(on(m), x, {}, w, kEps, {}, pow2, codes3);
+      target::add_rms_norm_fp8(on(m), x, {}, w, kEps, {}, pow2, codes3);
       expect_same(codes3.data, codes.data, "codes without y");
       EXPECT_TRUE(arena.padding_untouched());
     }

@@ -20,6 +20,7 @@ decltype(hadal::rms_norm) rms_norm;
 decltype(hadal::add_rms_norm) add_rms_norm;
 decltype(hadal::layer_norm) layer_norm;
 decltype(hadal::quantize_fp8) quantize_fp8;
+decltype(hadal::add_rms_norm_fp8) add_rms_norm_fp8;
 decltype(hadal::qdq_fp8) qdq_fp8;
 decltype(hadal::qdq_fp4) qdq_fp4;
 decltype(hadal::hadamard) hadamard;

@@ -45,6 +45,12 @@ void quantize_fp8(Context& ctx, const Tensor& x, bool pow2, const Activation& ou
   });
 }
 
+void add_rms_norm_fp8(Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& w,
+                      float eps, const Tensor& y, bool pow2, const Activation& out) {
+  cpu::add_rms_norm(ctx, residual, delta, w, eps, y);
+  cpu::quantize_fp8(ctx, y, pow2, out);
+}
+
 void qdq_fp8(Context& ctx, const Tensor& x, int64_t block) {
   int64_t n = x.shape[1];
   for_rows(ctx, "qdq_fp8", x, n * 4,

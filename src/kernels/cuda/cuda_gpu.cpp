@@ -178,8 +178,8 @@ Result<OpenedDevice> open(int index) {
   Device device;
   device.name = gpu->name();
   device.portable = &portable();
-  static constexpr TunedKernels kTuned = {mma_linear, mma_grouped_linear, mma_batched_linear,
-                                          mma_batched_linear_transposed};
+  static constexpr TunedKernels kTuned = {mma_linear, mma_linear_pair, mma_grouped_linear,
+                                          mma_batched_linear, mma_batched_linear_transposed};
   if (card.major >= 8) device.tuned = &kTuned;
   device.cuda_arch = card.major * 10 + card.minor;
   if (!kernels_run())

@@ -43,12 +43,15 @@ struct Kernels {
   ByRows<decltype(hadal::index_score)> index_score;
   ByRows<decltype(hadal::topk)> topk;
   ByRows<decltype(hadal::hyper_pre)> hyper_pre;
+  ByRows<decltype(hadal::hyper_post_pre)> hyper_post_pre;
   ByRows<decltype(hadal::hyper_head)> hyper_head;
+  ByRows<decltype(hadal::linear_pair)> linear_pair;
 
   decltype(hadal::rms_norm)* rms_norm = nullptr;
   decltype(hadal::add_rms_norm)* add_rms_norm = nullptr;
   decltype(hadal::layer_norm)* layer_norm = nullptr;
   decltype(hadal::quantize_fp8)* quantize_fp8 = nullptr;
+  decltype(hadal::add_rms_norm_fp8)* add_rms_norm_fp8 = nullptr;
   decltype(hadal::qdq_fp8)* qdq_fp8 = nullptr;
   decltype(hadal::qdq_fp4)* qdq_fp4 = nullptr;
   decltype(hadal::hadamard)* hadamard = nullptr;

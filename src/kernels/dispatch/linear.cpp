@@ -116,6 +116,28 @@ constexpr int64_t kFewRowsOnGpu = 1;  // from two rows on tensor cores win
 
 int64_t few_rows(const Context& ctx) { return ctx.portable ? kFewRowsOnGpu : kFewRows; }
 
+// Where no kernel takes both at once.
+void linear_each(Context& ctx, const Activation& x, const Weight& w0, const Weight& w1,
+                 const Tensor& y0, const Tensor& y1) {
+  linear(ctx, x, w0, y0);
+  linear(ctx, x, w1, y1);
+}
+
+void mma_linear_pair(Context& ctx, const Activation& x, const Weight& w0, const Weight& w1,
+                     const Tensor& y0, const Tensor& y1) {
+  bool takes = mma_linear_supports(x, w0).empty() && mma_linear_supports(x, w1).empty();
+  if (!takes) return linear_each(ctx, x, w0, w1, y0, y1);
+  ctx.tuned->linear_pair(ctx.stream, x, w0, w1, y0, y1);
+}
+
+using LinearPairFn = decltype(hadal::linear_pair);
+constexpr Candidate<LinearPairFn> kPairFew[] = {
+    {"portable_linear_pair_few", needs_gpu, OnStream<&PortableKernels::linear_pair_few>::launch},
+    {"linear_each", any_device, linear_each}};
+constexpr Candidate<LinearPairFn> kPairMany[] = {
+    {"mma_linear_pair", needs_tensor_cores, mma_linear_pair},
+    {"linear_each", any_device, linear_each}};
+
 bool float_like(DType t) { return t == DType::kF32 || t == DType::kBF16; }
 
 std::string pair(const Tensor& a, const Tensor& b) { return a.describe() + " and " + b.describe(); }
@@ -167,6 +189,8 @@ void check_batched(const Tensor& x, std::span<const Weight> w, const Tensor& y, 
 void choose_linear(const Device& device, std::span<const std::string> without, Kernels& k) {
   k.linear.few = choose<LinearFn>("linear_few", kLinearFew, device, without, k);
   k.linear.many = choose<LinearFn>("linear_many", kLinearMany, device, without, k);
+  k.linear_pair = {choose<LinearPairFn>("linear_pair_few", kPairFew, device, without, k),
+                   choose<LinearPairFn>("linear_pair_many", kPairMany, device, without, k)};
   k.grouped_linear.few =
       choose<GroupedLinearFn>("grouped_linear_few", kGroupedFew, device, without, k);
   k.grouped_linear.many =
@@ -188,6 +212,12 @@ void linear(Context& ctx, const Activation& x, const Weight& w, const Tensor& y)
   check_weight(w, x.data.shape[1], x.data);
   const auto& by = ctx.kernels.linear;
   (m <= few_rows(ctx) ? by.few : by.many)(ctx, x, w, y);
+}
+
+void linear_pair(Context& ctx, const Activation& x, const Weight& w0, const Weight& w1,
+                 const Tensor& y0, const Tensor& y1) {
+  const auto& by = ctx.kernels.linear_pair;
+  (x.data.shape[0] <= few_rows(ctx) ? by.few : by.many)(ctx, x, w0, w1, y0, y1);
 }
 
 void grouped_linear(Context& ctx, const Activation& x, const int32_t* rows, const int32_t* offsets,

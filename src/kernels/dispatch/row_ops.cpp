@@ -32,6 +32,7 @@ void choose_row_ops(const Device& device, std::span<const std::string> without, 
   HADAL_CHOOSE(add_rms_norm)
   HADAL_CHOOSE(layer_norm)
   HADAL_CHOOSE(quantize_fp8)
+  HADAL_CHOOSE(add_rms_norm_fp8)
   HADAL_CHOOSE(qdq_fp8)
   HADAL_CHOOSE(qdq_fp4)
   HADAL_CHOOSE(hadamard)
@@ -68,6 +69,11 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& b,
 
 void quantize_fp8(Context& ctx, const Tensor& x, bool pow2, const Activation& out) {
   ctx.kernels.quantize_fp8(ctx, x, pow2, out);
+}
+
+void add_rms_norm_fp8(Context& ctx, const Tensor& residual, const Tensor& delta, const Tensor& w,
+                      float eps, const Tensor& y, bool pow2, const Activation& out) {
+  ctx.kernels.add_rms_norm_fp8(ctx, residual, delta, w, eps, y, pow2, out);
 }
 
 void qdq_fp8(Context& ctx, const Tensor& x, int64_t block) { ctx.kernels.qdq_fp8(ctx, x, block); }

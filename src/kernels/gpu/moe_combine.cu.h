@@ -79,51 +79,38 @@ struct CombineArgs {
   View<T> y, shared, out;
   const int32_t *pair, *used;
   const float* weights;
-  int32_t* position;
   int64_t pairs, rows, columns, k;
 };
 
-// position[pair] = where the pair was sorted to; -1 was put there before.
-// limits: vgprs 64, lds 0
-template <class T>
-KL_KERNEL(kMoeThreads)
-moe_position_kernel(CombineArgs<T> a) {
-  int64_t used = a.used ? *a.used : a.pairs, step = kl::blocks() * kl::threads();
-  for (int64_t i = kl::block() * kl::threads() + kl::thread(); i < used; i += step)
-    a.position[a.pair[i]] = static_cast<int32_t>(i);
-}
-
-// limits: vgprs 64, lds 0
-template <class T>
-KL_KERNEL(kMoeThreads)
-moe_clear_kernel(CombineArgs<T> a) {
-  int64_t step = kl::blocks() * kl::threads();
-  for (int64_t i = kl::block() * kl::threads() + kl::thread(); i < a.rows * a.k; i += step)
-    a.position[i] = -1;
-}
-
-// Sorted positions ascend with the expert id, so a token's experts in ascending id are its
-// positions in ascending order. One block per token.
+// A block sums kMoeThreads columns of one token. It looks through all sorted pairs for the token's
+// own: they are few, and positions ascend with the expert id, so they come in the order of the sum.
 // limits: vgprs 64, lds 1024
 template <class T>
 KL_KERNEL(kMoeThreads)
 moe_combine_kernel(CombineArgs<T> a) {
   KL_SHARED(int32_t, at, [kMoeChoices]);
   KL_SHARED(float, weight, [kMoeChoices]);
-  for (int64_t t = kl::block(); t < a.rows; t += kl::blocks()) {
-    const int32_t* position = a.position + t * a.k;
-    for (int64_t j = kl::thread(); j < a.k; j += kl::threads()) {
-      int rank = 0;
-      for (int64_t i = 0; i < a.k; ++i)
-        rank += position[i] < position[j] || (position[i] == position[j] && i < j);
-      at[rank] = position[j];
-      weight[rank] = a.weights ? a.weights[t * a.k + j] : 1.0f;
+  int pairs = static_cast<int>(a.used ? *a.used : a.pairs), k = static_cast<int>(a.k);
+  int64_t parts = (a.columns + kMoeThreads - 1) / kMoeThreads;
+  for (int64_t n = kl::block(); n < a.rows * parts; n += kl::blocks()) {
+    int t = static_cast<int>(n / parts), found = 0;
+    for (int base = 0; base < pairs; base += kl::threads()) {
+      int i = base + kl::thread();
+      int pair = i < pairs ? a.pair[i] : -1;
+      bool mine = pair >= 0 && pair / k == t;
+      kl::Rank rank = kl::block_rank(mine);
+      if (mine) {
+        at[found + rank.before] = i;
+        weight[found + rank.before] = a.weights ? a.weights[pair] : 1.0f;
+      }
+      found += rank.total;
     }
     kl::sync();
-    for (int64_t c = kl::thread(); c < a.columns; c += kl::threads()) {
+    int64_t c = n % parts * kMoeThreads + kl::thread();
+    if (c < a.columns) {
       float sum = 0;
-      for (int64_t j = 0; j < a.k; ++j)
-        if (at[j] >= 0) sum += weight[j] * load(*a.y.at(at[j], c));
+      KL_UNROLL_BY(8)
+      for (int j = 0; j < found; ++j) sum += weight[j] * load(*a.y.at(at[j], c));
       if (a.shared) sum += load(*a.shared.at(t, c));
       store(*a.out.at(t, c), sum);
     }
@@ -157,7 +144,7 @@ void swiglu(GpuStream s, const Tensor& gate, const Tensor& up, float limit, cons
 }
 
 void moe_combine(GpuStream s, const Tensor& y, const int32_t* pair, const int32_t* used, int64_t k,
-                 const float* weights, const Tensor& shared, int32_t* position, const Tensor& out) {
+                 const float* weights, const Tensor& shared, int32_t*, const Tensor& out) {
   int64_t rows = out.shape[0], columns = out.shape[1], pairs = y.shape[0];
   expect_shape("moe_combine", "y", y, {pairs, columns});
   expect_dtype("moe_combine", "y", y, out.dtype);
@@ -166,12 +153,10 @@ void moe_combine(GpuStream s, const Tensor& y, const int32_t* pair, const int32_
   if (!shared.empty()) expect_dtype("moe_combine", "shared", shared, out.dtype);
   with_activation("moe_combine", out.dtype, [&](auto type) {
     using T = decltype(type);
-    CombineArgs<T> a{view<T>(y), view<T>(shared), view<T>(out), pair,    used, weights,
-                     position,   pairs,           rows,         columns, k};
-    auto blocks = [&](int64_t n) { return kl::grid(s, (n + kMoeThreads - 1) / kMoeThreads); };
-    kl::launch(moe_clear_kernel<T>, {blocks(rows * k)}, kMoeThreads, 0, s, a);
-    kl::launch(moe_position_kernel<T>, {blocks(pairs)}, kMoeThreads, 0, s, a);
-    kl::launch(moe_combine_kernel<T>, {kl::grid(s, rows)}, kMoeThreads, 0, s, a);
+    CombineArgs<T> a{view<T>(y), view<T>(shared), view<T>(out), pair,    used,
+                     weights,    pairs,           rows,         columns, k};
+    int64_t parts = (columns + kMoeThreads - 1) / kMoeThreads;
+    kl::launch(moe_combine_kernel<T>, {kl::grid(s, rows * parts)}, kMoeThreads, 0, s, a);
   });
 }
 

@@ -11,7 +11,7 @@ struct PortableKernels {
   decltype(fiber::rms_norm)* rms_norm;
   decltype(fiber::add_rms_norm)* add_rms_norm;
   decltype(fiber::layer_norm)* layer_norm;
-  decltype(fiber::add_rms_norm_quant)* add_rms_norm_quant;
+  decltype(fiber::add_rms_norm_fp8)* add_rms_norm_fp8;
   decltype(fiber::quantize_fp8)* quantize_fp8;
   decltype(fiber::qdq_fp8)* qdq_fp8;
   decltype(fiber::qdq_fp4)* qdq_fp4;
@@ -47,6 +47,8 @@ struct PortableKernels {
   decltype(fiber::attention_split_workspace)* attention_split_workspace;
   decltype(fiber::mla_attention_split)* mla_attention_split;
   decltype(fiber::sparse_attention_split)* sparse_attention_split;
+  decltype(fiber::mla_attention_matrix)* mla_attention_matrix;
+  decltype(fiber::sparse_attention_matrix)* sparse_attention_matrix;
   decltype(fiber::linear)* linear;
   decltype(fiber::grouped_linear)* grouped_linear;
   decltype(fiber::batched_linear)* batched_linear;
