@@ -15,45 +15,18 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Adds a piece to its choice; call events get their ids here.
-void collect(Choice& c, const AnswerPiece& piece, Clock::time_point arrival,
-             Clock::time_point& last) {
-  if (piece.started) {
-    c.cached = piece.cached;
-    c.times.queue = seconds(arrival, *piece.started);
-  }
-  for (const StreamEvent& e : piece.events) {
-    switch (e.kind) {
-      case StreamEvent::Kind::kReasoning:
-        c.reasoning += e.text;
-        break;
-      case StreamEvent::Kind::kContent:
-        c.content += e.text;
-        break;
-      case StreamEvent::Kind::kCallBegin:
-        c.calls.push_back({random_id("call_"), e.text, ""});
-        break;
-      case StreamEvent::Kind::kCallArguments:
-        c.calls.back().arguments += e.text;
-        break;
-      case StreamEvent::Kind::kCallEnd:
-        break;
-    }
-  }
+// `last`: when the newest token of the choice came.
+void add_times(RequestTimes& t, const AnswerPiece& piece, Clock::time_point arrival,
+               Clock::time_point& last) {
+  if (piece.started) t.queue = seconds(arrival, *piece.started);
   for (auto time : piece.times) {
-    if (c.times.first_token < 0) {
-      c.times.first_token = seconds(arrival, time);
+    if (t.first_token < 0) {
+      t.first_token = seconds(arrival, time);
     } else {
-      c.times.gaps.push_back(seconds(last, time));
+      t.gaps.push_back(seconds(last, time));
     }
     last = time;
   }
-  c.tokens += piece.tokens;
-  c.reasoning_tokens += piece.reasoning_tokens;
-  auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  append(c.prompt_scores, piece.prompt_scores);
-  append(c.scores, piece.scores);
-  if (piece.end) c.end = piece.end;
 }
 
 const char* finished_name(const AnswerEnd& end) {
@@ -129,7 +102,8 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void on_mail(size_t i) {
     AnswerPiece piece = mails_[i]->take();
     Choice& choice = choices_[i];
-    collect(choice, piece, arrival_, last_[i]);
+    add_piece(choice, piece);
+    add_times(choice.times, piece, arrival_, last_[i]);
     if (piece.end) ended(choice, last_[i]);
     bool over = ended_ == choices_.size();
     auto self = shared_from_this();
@@ -196,6 +170,34 @@ void answer(Served& served, std::shared_ptr<Exchange> exchange, std::unique_ptr<
             std::vector<Ask> asks, bool stream) {
   std::make_shared<Answering>(served, std::move(exchange), std::move(shape), stream)
       ->start(std::move(asks));
+}
+
+void add_piece(Choice& c, const AnswerPiece& piece) {
+  if (piece.started) c.cached = piece.cached;
+  for (const StreamEvent& e : piece.events) {
+    switch (e.kind) {
+      case StreamEvent::Kind::kReasoning:
+        c.reasoning += e.text;
+        break;
+      case StreamEvent::Kind::kContent:
+        c.content += e.text;
+        break;
+      case StreamEvent::Kind::kCallBegin:
+        c.calls.push_back({random_id("call_"), e.text, ""});
+        break;
+      case StreamEvent::Kind::kCallArguments:
+        c.calls.back().arguments += e.text;
+        break;
+      case StreamEvent::Kind::kCallEnd:
+        break;
+    }
+  }
+  c.tokens += piece.tokens;
+  c.reasoning_tokens += piece.reasoning_tokens;
+  auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(c.prompt_scores, piece.prompt_scores);
+  append(c.scores, piece.scores);
+  if (piece.end) c.end = piece.end;
 }
 
 Usage usage_of(const std::vector<Choice>& choices, int per_prompt) {

@@ -28,6 +28,9 @@ struct Choice {
   RequestTimes times;
 };
 
+// Adds what came to what is there; calls get their ids here.
+void add_piece(Choice& choice, const AnswerPiece& piece);
+
 struct Usage {
   int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
 };

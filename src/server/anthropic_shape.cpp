@@ -108,21 +108,23 @@ class MessageShape : public AnswerShape {
   }
 
   std::string block_event(const Choice& c, const StreamEvent& e) {
+    std::string out;
     switch (e.kind) {
+      // Opening comes first: it may close another block, and so move on the index.
       case Kind::kReasoning:
-        return open_block(Block::kThinking,
-                          {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}) +
-               delta({{"type", "thinking_delta"}, {"thinking", e.text}});
+        out = open_block(Block::kThinking,
+                         {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+        return out + delta({{"type", "thinking_delta"}, {"thinking", e.text}});
       case Kind::kContent:
-        return open_block(Block::kText, {{"type", "text"}, {"text", ""}}) +
-               delta({{"type", "text_delta"}, {"text", e.text}});
+        out = open_block(Block::kText, {{"type", "text"}, {"text", ""}});
+        return out + delta({{"type", "text_delta"}, {"text", e.text}});
       case Kind::kCallBegin: {
         const AnsweredCall& call = c.calls[calls_++];
-        std::string closed = close_block();
-        return closed + open_block(Block::kCall, {{"type", "tool_use"},
-                                                  {"id", call.id},
-                                                  {"name", call.name},
-                                                  {"input", Json::object()}});
+        out = close_block();
+        return out + open_block(Block::kCall, {{"type", "tool_use"},
+                                               {"id", call.id},
+                                               {"name", call.name},
+                                               {"input", Json::object()}});
       }
       case Kind::kCallArguments:
         return delta({{"type", "input_json_delta"}, {"partial_json", e.text}});

@@ -16,17 +16,16 @@ void read_bias(Fields& fields, const Served& served, ServeRequest* request) {
   const JsonValue* bias = fields.object("logit_bias");
   if (!bias) return;
   for (const JsonMember& m : bias->members) {
-    JsonValue key{JsonValue::Kind::kNumber, m.key, {}};
-    auto id = m.key.find_first_not_of("0123456789") == std::string::npos ? whole_number(key)
-                                                                         : std::optional<int64_t>();
+    bool digits = !m.key.empty() && m.key.find_first_not_of("0123456789") == std::string::npos;
+    int64_t id = digits ? whole_number({JsonValue::Kind::kNumber, m.key, {}}).value_or(-1) : -1;
     double value = m.value.kind == JsonValue::Kind::kNumber ? std::stod(m.value.text) : 1e9;
-    if (m.key.empty() || !id || *id >= served.model.vocab) {
+    if (id < 0 || id >= served.model.vocab) {
       fields.fail("logit_bias", fmt::format("holds \"{}\": a key is a token id from 0 to {}", m.key,
                                             served.model.vocab - 1));
     } else if (!(value >= -100 && value <= 100)) {
       fields.fail("logit_bias", fmt::format("of {} must be a number from -100 to 100", m.key));
     } else {
-      request->logit_bias.push_back({static_cast<int32_t>(*id), static_cast<float>(value)});
+      request->logit_bias.push_back({static_cast<int32_t>(id), static_cast<float>(value)});
     }
   }
 }

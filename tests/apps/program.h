@@ -118,6 +118,9 @@ class Program {
     in_ = -1;
   }
   void interrupt() { kill(pid_, SIGINT); }
+  void terminate() { kill(pid_, SIGTERM); }
+  // What came on standard error up to the last wait.
+  const std::string& error_text() const { return outcome_.err; }
 
   // Waits until standard output (err: standard error) holds `text` behind position `from`; returns
   // the position after it.
