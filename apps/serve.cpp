@@ -53,7 +53,7 @@ class ServeVerb : public Verb {
  private:
   Status check() const;
   Result<ServedOptions> served_options(const Tokenizer& tokenizer);
-  Status read_chat(ChatOptions* chat);
+  Status read_kwargs(ChatOptions* chat) const;
 
   ModelOptions options_;
   HttpOptions http_;
@@ -84,18 +84,24 @@ Status ServeVerb::check() const {
   return {};
 }
 
-Status ServeVerb::read_chat(ChatOptions* chat) {
-  HADAL_TRY(chat->format, format_.empty() ? chat_format_of_checkpoint(options_.model)
-                                          : chat_format_by_name(format_));
-  // As the makers' own service does: V4 thinks unless told not to, V3.1 and V3.2 when told to.
-  chat->thinking = chat->format >= ChatFormat::kV4Preview || chat->format == ChatFormat::kR1;
+Status ServeVerb::read_kwargs(ChatOptions* chat) const {
   if (kwargs_.empty()) return {};
   const std::string name = "--default-chat-template-kwargs";
   HADAL_TRY(JsonValue kwargs, parse_json(kwargs_, name));
-  if (const JsonValue* thinking = kwargs.find("thinking"))
-    chat->thinking = thinking->kind == JsonValue::Kind::kTrue;
-  if (const JsonValue* effort = kwargs.find("reasoning_effort"))
-    chat->reasoning_effort = effort->text;
+  for (const JsonMember& m : kwargs.members) {
+    using Kind = JsonValue::Kind;
+    bool is_bool = m.value.kind == Kind::kTrue || m.value.kind == Kind::kFalse;
+    if ((m.key == "thinking" || m.key == "enable_thinking") && is_bool) {
+      chat->thinking = m.value.kind == Kind::kTrue;
+    } else if (m.key == "reasoning_effort" && m.value.kind == Kind::kString) {
+      chat->reasoning_effort = m.value.text;
+    } else {
+      return Error{
+          fmt::format("{}: give an object with \"thinking\", true or false, and "
+                      "\"reasoning_effort\", a string",
+                      name)};
+    }
+  }
   return {};
 }
 
@@ -112,12 +118,19 @@ Result<ServedOptions> ServeVerb::served_options(const Tokenizer& tokenizer) {
   served.version = HADAL_VERSION;
   HADAL_TRY(served.sampling, SamplingOptions().params(options_.model));
   HADAL_TRY_STATUS(check_sampling(served.sampling, tokenizer.vocab_size()));
-  Status chat = read_chat(&served.chat);
-  if (!chat.ok() && !format_.empty()) return chat.error();
-  if (!chat.ok()) {
-    served.no_chat = "cannot be answered: " + chat.error().message;
-    log_warning(chat.error().message + " /v1/completions works all the same.");
+  auto format =
+      format_.empty() ? chat_format_of_checkpoint(options_.model) : chat_format_by_name(format_);
+  if (!format.ok() && !format_.empty()) return format.error();
+  if (format.ok()) {
+    served.chat.format = format.value();
+  } else {
+    served.no_chat = "cannot be answered: " + format.error().message;
+    log_warning(format.error().message + " /v1/completions works all the same.");
   }
+  // As the makers' own service does: V4 thinks unless told not to, V3.1 and V3.2 when told to.
+  served.chat.thinking =
+      served.chat.format >= ChatFormat::kV4Preview || served.chat.format == ChatFormat::kR1;
+  HADAL_TRY_STATUS(read_kwargs(&served.chat));
   return served;
 }
 

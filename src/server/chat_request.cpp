@@ -40,7 +40,8 @@ ChatOptions options_of(Fields& fields, const Served& served, const ChatRequest& 
   if (options.format == ChatFormat::kV3) options.thinking = false;
   // A forced call begins where content begins; see docs/SERVING.md.
   if (request.tools == Tools::kRequired || request.tools == Tools::kNamed) options.thinking = false;
-  if (!request.effort.empty()) options.reasoning_effort = effort_of(request.effort, options.format);
+  options.reasoning_effort =
+      effort_of(request.effort.empty() ? options.reasoning_effort : request.effort, options.format);
   options.add_generation_prompt = request.add_generation_prompt;
   return options;
 }

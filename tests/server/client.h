@@ -156,6 +156,9 @@ class ServerProgram {
     c.send("POST", path, body, headers);
     return c.receive();
   }
+  Reply post(const std::string& path, const char* body) const {
+    return post(path, std::string(body));
+  }
   Reply post(const std::string& path, const Json& body, const std::string& headers = "") const {
     return post(path, body.dump(), headers);
   }
