@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <exception>
 #include <limits>
 
@@ -10,6 +11,9 @@
 
 namespace hadal {
 namespace {
+
+// Above all that logits, penalties and other biases can add up to, at any sane temperature.
+constexpr float kForce = 1e30f;
 
 // Requests that arrived together pass through the queue even if they can start at once.
 SchedulerLimits queue_for_all(SchedulerLimits limits) {
@@ -27,7 +31,8 @@ struct ServeLoop::Active {
   std::vector<TokenBias> bias, early_bias;  // early: while end tokens are forbidden
   std::vector<int32_t> ends;
   int64_t generated = 0;
-  int32_t last = 0;  // the token to be fed
+  int32_t last = 0;            // the token to be fed
+  std::deque<int32_t> forced;  // what comes next instead of a choice
 
   Active(ServeRequest r, const ModelInfo& model) : request(std::move(r)) {
     ends = request.stop_ids;
@@ -204,7 +209,12 @@ void ServeLoop::deliver(Active& a, const Scheduler::Part& part, std::span<const 
   if (!part.gives_token) return;
 
   bool early = a.generated < a.request.min_tokens;
-  auto token = a.sampler->sample(rows.last(vocab), early ? a.early_bias : a.bias);
+  std::vector<TokenBias> bias = early ? a.early_bias : a.bias;
+  if (!a.forced.empty()) {
+    bias.push_back({a.forced.front(), kForce});
+    a.forced.pop_front();
+  }
+  auto token = a.sampler->sample(rows.last(vocab), bias);
   if (!token.ok()) {
     a.held.ids.clear();  // whatever made this number is in the caches too
     return end(part.id, {FinishReason::kCancelled, token.error().message});
@@ -214,6 +224,7 @@ void ServeLoop::deliver(Active& a, const Scheduler::Part& part, std::span<const 
   ++sums_.generated_tokens;
   bool ends = a.is_end(a.last);
   bool go_on = a.request.listener->on_token(token.value(), ends);
+  for (int32_t id : a.request.listener->force()) a.forced.push_back(id);
   if (ends || !go_on) return end(part.id, {FinishReason::kStop, ""});
   if (a.generated >= a.request.sampling.max_tokens)
     return end(part.id, {FinishReason::kLength, ""});

@@ -37,6 +37,8 @@ class RequestListener {
   virtual void on_prompt_token(const GeneratedToken& token) = 0;
   // `ends`: an end token or stop id, after which nothing comes. False ends the request (kStop).
   virtual bool on_token(const GeneratedToken& token, bool ends) = 0;
+  // Asked after each on_token: tokens that must come next, whatever the model would choose.
+  virtual std::vector<int32_t> force() { return {}; }
   virtual void on_end(const RequestEnd& end) = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "text/chat_encoders.h"
 
@@ -110,6 +111,11 @@ bool AnswerWriter::on_token(const GeneratedToken& token, bool ends) {
       },
       options_.whole);
   return !over;
+}
+
+std::vector<int32_t> AnswerWriter::force() {
+  if (options_.forced.empty() || parser_.in_reasoning()) return {};
+  return std::exchange(options_.forced, {});
 }
 
 void AnswerWriter::on_end(const RequestEnd& end) {

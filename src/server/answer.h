@@ -24,10 +24,11 @@ using Clock = std::chrono::steady_clock;
 struct AnswerOptions {
   bool chat = true;  // tell reasoning, content and calls apart; else all text is content
   ChatFormat format = ChatFormat::kV4Preview;
-  bool in_reasoning = false;  // where the prompt ended
-  bool tools = false;         // calls may come
-  bool one_call = false;      // end after the first call
-  std::string opening;        // text that the prompt forced on the model, part of its answer
+  bool in_reasoning = false;    // where the prompt ended
+  bool tools = false;           // calls may come
+  bool one_call = false;        // end after the first call
+  std::vector<int32_t> forced;  // tokens that content begins with, once reasoning has ended
+  std::string opening;          // text that the prompt forced on the model, part of its answer
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special = true;  // special tokens other than the format's markup have no text
@@ -78,6 +79,7 @@ class AnswerWriter : public RequestListener {
   void on_start(int64_t cached) override;
   void on_prompt_token(const GeneratedToken& token) override;
   bool on_token(const GeneratedToken& token, bool ends) override;
+  std::vector<int32_t> force() override;
   void on_end(const RequestEnd& end) override;
 
  private:

@@ -142,6 +142,12 @@ class Answering : public std::enable_shared_from_this<Answering> {
 
   void ended(Choice& c, Clock::time_point last) {
     ++ended_;
+    if (c.end->error.empty() && !c.calls.empty()) {
+      std::vector<ToolCall> calls;
+      for (const AnsweredCall& call : c.calls)
+        calls.push_back({call.id, call.name, call.arguments});
+      served_.replay.remember(std::move(calls), c.end->calls_text);
+    }
     RequestTimes& t = c.times;
     t.finished = finished_name(*c.end);
     t.total = seconds(arrival_, Clock::now());

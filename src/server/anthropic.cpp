@@ -237,10 +237,8 @@ void count_tokens(Served& served, std::shared_ptr<Exchange> exchange, const Json
   Fields f(body);
   check_model(f, served);
   ChatRequest request = read_request(f, true);
-  bool opens_reasoning = false;
-  std::string opening;
   std::vector<int32_t> ids;
-  if (!f.error()) ids = chat_prompt(f, served, request, &opens_reasoning, &opening);
+  if (!f.error()) ids = chat_prompt(f, served, request).ids;
   if (f.error()) return reply_error(*exchange, *f.error(), Dialect::kAnthropic);
   exchange->reply(200, "application/json", token_count_body(ids.size()));
 }

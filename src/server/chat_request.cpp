@@ -38,8 +38,6 @@ ChatOptions options_of(Fields& fields, const Served& served, const ChatRequest& 
     options.thinking = request.effort != "none";
   }
   if (options.format == ChatFormat::kV3) options.thinking = false;
-  // A forced call begins where content begins; see docs/SERVING.md.
-  if (request.tools == Tools::kRequired || request.tools == Tools::kNamed) options.thinking = false;
   options.reasoning_effort =
       effort_of(request.effort.empty() ? options.reasoning_effort : request.effort, options.format);
   options.add_generation_prompt = request.add_generation_prompt;
@@ -59,34 +57,49 @@ std::string opening_of(const ChatRequest& request, ChatFormat format) {
   return named ? text + fmt::format(" name=\"{}\">\n", request.named_tool) : text;
 }
 
-}  // namespace
-
-std::vector<int32_t> chat_prompt(Fields& fields, const Served& served, const ChatRequest& request,
-                                 bool* opens_reasoning, std::string* opening) {
-  if (!served.options.no_chat.empty()) fields.fail("messages", served.options.no_chat);
-  ChatOptions options = options_of(fields, served, request);
-  if (fields.error()) return {};
-  auto prompt = encode_chat(request.conversation, options, served.strings);
-  if (!prompt.ok()) {
-    fields.fail_with({400, prompt.error().message, "messages"});
-    return {};
-  }
-  Prompt& p = prompt.value();
-  if (p.own_wording && !std::exchange(served.warned, true)) log_warning(served.strings.warning);
-  *opening = opening_of(request, options.format);
-  p.add_markup(*opening, {kDsml, kCallsBegin, kCallBegin, kSep});
+std::vector<int32_t> encode(const Served& served, const Prompt& prompt) {
   std::vector<TextPart> parts;
-  for (const Segment& s : p.segments)
+  for (const Segment& s : prompt.segments)
     parts.push_back({s.text, s.control ? SpecialTokens::kParse : SpecialTokens::kAsText});
-  *opens_reasoning = p.opens_reasoning;
   return served.tokenizer.encode(parts);
 }
 
-void encode_chat_request(Fields& fields, const Served& served, const ChatRequest& request,
-                         Ask* ask) {
+}  // namespace
+
+ChatPromptIds chat_prompt(Fields& fields, Served& served, ChatRequest& request) {
+  ChatPromptIds out;
+  if (!served.options.no_chat.empty()) fields.fail("messages", served.options.no_chat);
+  ChatOptions options = options_of(fields, served, request);
+  if (fields.error()) return out;
+  served.replay.restore(request.conversation);
+  auto prompt = encode_chat(request.conversation, options, served.strings);
+  if (!prompt.ok()) {
+    fields.fail_with({400, prompt.error().message, "messages"});
+    return out;
+  }
+  Prompt& p = prompt.value();
+  if (p.own_wording && !std::exchange(served.warned, true)) log_warning(served.strings.warning);
+  out.opens_reasoning = p.opens_reasoning;
+  Prompt opening;
+  opening.add_markup(opening_of(request, options.format), {kDsml, kCallsBegin, kCallBegin, kSep});
+  if (p.opens_reasoning) {
+    out.forced = encode(served, opening);
+  } else {
+    out.opening = opening.text();
+    for (const Segment& s : opening.segments)
+      s.control ? p.add_control(s.text) : p.add_text(s.text);
+  }
+  out.ids = encode(served, p);
+  return out;
+}
+
+void encode_chat_request(Fields& fields, Served& served, ChatRequest& request, Ask* ask) {
   AnswerOptions& options = ask->options;
-  ask->request.prompt =
-      chat_prompt(fields, served, request, &options.in_reasoning, &options.opening);
+  ChatPromptIds prompt = chat_prompt(fields, served, request);
+  ask->request.prompt = std::move(prompt.ids);
+  options.in_reasoning = prompt.opens_reasoning;
+  options.opening = std::move(prompt.opening);
+  options.forced = std::move(prompt.forced);
   options.chat = true;
   options.tools = request.tools != Tools::kNone;
   options.one_call = options.tools && !request.parallel_calls;

@@ -25,11 +25,16 @@ struct ChatRequest {
 ChatRequest read_chat_request(Fields& fields, const JsonValue& body);
 
 // Fills the prompt and the options of `ask`. Errors go to `fields`.
-void encode_chat_request(Fields& fields, const Served& served, const ChatRequest& request,
-                         Ask* ask);
+void encode_chat_request(Fields& fields, Served& served, ChatRequest& request, Ask* ask);
 
-// The prompt alone, for counting and /tokenize. `opening`: text that a forced call starts with.
-std::vector<int32_t> chat_prompt(Fields& fields, const Served& served, const ChatRequest& request,
-                                 bool* opens_reasoning, std::string* opening);
+// The prompt alone, for counting and /tokenize.
+struct ChatPromptIds {
+  std::vector<int32_t> ids;
+  bool opens_reasoning = false;
+  // How a forced call begins: at the end of the prompt, or to be forced where reasoning ends.
+  std::string opening;
+  std::vector<int32_t> forced;
+};
+ChatPromptIds chat_prompt(Fields& fields, Served& served, ChatRequest& request);
 
 }  // namespace hadal

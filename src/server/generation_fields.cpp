@@ -38,7 +38,7 @@ Ask read_generation(Fields& f, const Served& served) {
   Ask ask;
   SamplingParams& p = ask.request.sampling;
   p = served.options.sampling;
-  p.temperature = static_cast<float>(f.number("temperature", p.temperature, 0, kAny));
+  p.temperature = static_cast<float>(f.number("temperature", p.temperature, 0, 1e6));
   p.top_p = static_cast<float>(f.number("top_p", p.top_p, 0, 1));
   p.top_k = static_cast<int>(std::max<int64_t>(0, f.integer("top_k", p.top_k, -1, kInt)));
   p.min_p = static_cast<float>(f.number("min_p", p.min_p, 0, 1));

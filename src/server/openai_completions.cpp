@@ -109,9 +109,7 @@ void tokenize(Served& served, Exchange& exchange, const JsonValue& body) {
   bool strings = f.boolean("return_token_strs", false);
   if (f.has("messages")) {
     ChatRequest request = read_chat_request(f, body);
-    bool opens_reasoning = false;
-    std::string opening;
-    if (!f.error()) ids = chat_prompt(f, served, request, &opens_reasoning, &opening);
+    if (!f.error()) ids = chat_prompt(f, served, request).ids;
   } else {
     bool add_special = f.boolean("add_special_tokens", true);
     std::string text = f.string(f.has("content") ? "content" : "prompt");

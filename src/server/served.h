@@ -11,6 +11,7 @@
 #include "server/metrics.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
+#include "text/tool_replay.h"
 
 namespace hadal {
 
@@ -33,8 +34,9 @@ struct Served {
   ServeLoop& loop;
   HttpServer* http = nullptr;
   Metrics metrics;
-  int64_t created = 0;          // seconds since 1970
-  mutable bool warned = false;  // of PromptStrings::warning
+  int64_t created = 0;  // seconds since 1970
+  bool warned = false;  // of PromptStrings::warning
+  ToolReplay replay{64 << 20};
 
   bool serves(const std::string& name) const;
 };

@@ -90,6 +90,12 @@ def tools():
         **ASK, tools=[TOOL], max_tokens=30, extra_body=OFF,
         tool_choice={"type": "function", "function": {"name": "add"}})
     assert r.choices[0].message.tool_calls[0].function.name == "add"
+    r = client.chat.completions.create(
+        **ASK, tools=[TOOL], max_tokens=100, reasoning_effort="high", tool_choice={
+            "type": "function", "function": {"name": "add"}})
+    assert r.choices[0].message.reasoning, r
+    assert r.choices[0].message.tool_calls[0].function.name == "add", r
+    assert not r.choices[0].message.content
     history = ASK["messages"] + [
         {"role": "assistant", "content": None, "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},

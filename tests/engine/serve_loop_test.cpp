@@ -254,6 +254,34 @@ TEST(ServeLoop, EndsWhereItShould) {
   EXPECT_EQ(h.tokens[0].top[0].id, ref.output[0]);
 }
 
+// Wants three tokens after its second one.
+class Forcing : public Collector {
+ public:
+  using Collector::Collector;
+  std::vector<int32_t> force() override { return ++tokens_ == 2 ? Ids{17, 18, 17} : Ids{}; }
+
+ private:
+  int tokens_ = 0;
+};
+
+TEST(ServeLoop, ForcedTokensComeWhateverTheModelWants) {
+  auto ref = references()[0];
+  auto engine = open_engine(1);
+  ServeLoop loop(*engine, {64, 1, 10}, true);
+  for (float temperature : {0.f, 1.f}) {
+    std::vector<ServeRequest> one;
+    one.push_back(greedy(ref.prompt, 6));
+    one[0].sampling.temperature = temperature;
+    auto listener = std::make_unique<Forcing>();
+    auto result = listener->result();
+    one[0].listener = std::move(listener);
+    ASSERT_EQ(loop.submit(std::move(one)).size(), 1u);
+    Ids ids = result.get().ids();
+    ASSERT_EQ(ids.size(), 6u);
+    EXPECT_EQ(Ids(ids.begin() + 2, ids.begin() + 5), (Ids{17, 18, 17}));
+  }
+}
+
 TEST(ServeLoop, ScoresThePrompt) {
   auto ref = references()[0];
   auto engine = open_engine(2, 16);

@@ -154,9 +154,12 @@ TEST(Abuse, ClientsThatLeaveFreeTheirPlace) {
     }
   }
   // Two run (one of them reads its long prompt), two wait.
-  for (int i = 0; i < 300 && server.metric("vllm:num_requests_waiting") < 2; ++i) usleep(20000);
-  EXPECT_EQ(server.metric("vllm:num_requests_running"), 2);
-  EXPECT_EQ(server.metric("vllm:num_requests_waiting"), 2);
+  auto two_and_two = [&] {
+    return server.metric("vllm:num_requests_running") == 2 &&
+           server.metric("vllm:num_requests_waiting") == 2;
+  };
+  for (int i = 0; i < 300 && !two_and_two(); ++i) usleep(20000);
+  EXPECT_TRUE(two_and_two());
   for (Connection& c : gone) c.close_now();
   EXPECT_TRUE(server.becomes_idle());
   EXPECT_EQ(server.metric("vllm:kv_cache_usage_perc"), 0);
