@@ -173,9 +173,9 @@ void Server::Impl::on_signal() {
     return http->stop();
   }
   int open = http->open_exchanges();
+  http->drain();
   log_info(open ? fmt::format("ending after {} running requests; again to stop at once", open)
                 : std::string("ending"));
-  http->drain();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

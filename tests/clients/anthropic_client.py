@@ -54,7 +54,8 @@ def stop():
 
 def tools():
     forced = client.messages.create(
-        **{**ASK, "max_tokens": 30}, tools=[TOOL], tool_choice={"type": "tool", "name": "add"}, **OFF)
+        **{**ASK, "max_tokens": 30}, **OFF, tools=[TOOL],
+        tool_choice={"type": "tool", "name": "add"})
     assert forced.content[0].type == "tool_use" and forced.content[0].name == "add"
     history = ASK["messages"] + [
         {"role": "assistant", "content": [

@@ -1,4 +1,4 @@
-"""The openai SDK against a hadal server: chat, streams, logprobs, errors, tools. Argument: its URL."""
+"""The openai SDK against a hadal server: chat, streams, scores, tools, errors. Argument: URL."""
 import sys
 
 import openai
@@ -98,7 +98,8 @@ def tools():
     assert not r.choices[0].message.content
     history = ASK["messages"] + [
         {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
+            {"id": "c1", "type": "function",
+             "function": {"name": "add", "arguments": '{"a": 1}'}}]},
         {"role": "tool", "tool_call_id": "c1", "content": "1"}]
     client.chat.completions.create(
         model="tiny-v4", messages=history, tools=[TOOL], max_tokens=5)

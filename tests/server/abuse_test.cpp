@@ -1,17 +1,22 @@
 // What clients do wrong, on purpose or not: each gets a clear answer or a closed connection, and
 // everyone else is served meanwhile.
-#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "server/client.h"
 
 namespace hadal {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+Reference reference(const std::string& kind) { return read_reference<Json>(kind); }
+Json ask(const Json& more = Json::object()) { return chat_request(more); }
+
 // The canary: the reference's answer still comes.
 void expect_service(const ServerProgram& server) {
   Reply r = server.post("/v1/chat/completions", ask());
   ASSERT_EQ(r.status, 200) << r.body;
-  EXPECT_EQ(r.json()["choices"][0]["message"]["content"], reference("chat").output);
+  EXPECT_EQ(r.json<Json>()["choices"][0]["message"]["content"], reference("chat").output);
   EXPECT_EQ(server.get("/health").status, 200);
 }
 
@@ -26,7 +31,7 @@ TEST(Abuse, WrongBodies) {
   ServerProgram server;
   auto status = [&](const std::string& body) {
     Reply r = server.post("/v1/chat/completions", body);
-    EXPECT_TRUE(r.json()["error"]["message"].is_string()) << r.body;
+    EXPECT_TRUE(r.json<Json>()["error"]["message"].is_string()) << r.body;
     return r.status;
   };
   EXPECT_EQ(status(""), 400);
@@ -133,11 +138,11 @@ TEST(Abuse, ChunkedUploadsPipeliningAndKeptConnections) {
       std::to_string(body.size()) + "\r\n\r\n" + body;
   std::string get = "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
   c.send_raw(post + get + get + post + get);
-  EXPECT_EQ(c.receive().json()["object"], "chat.completion");
-  EXPECT_EQ(c.receive().json()["object"], "list");
-  EXPECT_EQ(c.receive().json()["object"], "list");
-  EXPECT_EQ(c.receive().json()["object"], "chat.completion");
-  EXPECT_EQ(c.receive().json()["object"], "list");
+  EXPECT_EQ(c.receive().json<Json>()["object"], "chat.completion");
+  EXPECT_EQ(c.receive().json<Json>()["object"], "list");
+  EXPECT_EQ(c.receive().json<Json>()["object"], "list");
+  EXPECT_EQ(c.receive().json<Json>()["object"], "chat.completion");
+  EXPECT_EQ(c.receive().json<Json>()["object"], "list");
 }
 
 TEST(Abuse, ClientsThatLeaveFreeTheirPlace) {
@@ -178,16 +183,17 @@ TEST(Abuse, AFullQueueSaysSo) {
   Reply r = server.post("/v1/chat/completions", ask());
   EXPECT_EQ(r.status, 503);
   EXPECT_EQ(r.header("Retry-After"), "1");
-  EXPECT_EQ(r.json()["error"]["code"], 503);
+  EXPECT_EQ(r.json<Json>()["error"]["code"], 503);
   Json body = {{"model", "tiny-v4"},
                {"max_tokens", 5},
                {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
   r = server.post("/v1/messages", body);
   EXPECT_EQ(r.status, 529);
-  EXPECT_EQ(r.json()["error"]["type"], "overloaded_error");
+  EXPECT_EQ(r.json<Json>()["error"]["type"], "overloaded_error");
   EXPECT_EQ(server.post("/v1/chat/completions", ask({{"n", 3}})).status, 400);  // never fits
   first.close_now();
-  EXPECT_EQ(second.receive().json()["choices"][0]["message"]["content"], reference("chat").output);
+  EXPECT_EQ(second.receive().json<Json>()["choices"][0]["message"]["content"],
+            reference("chat").output);
   expect_service(server);
 }
 
@@ -236,7 +242,7 @@ TEST(Abuse, KeysAndCrossOriginHeaders) {
   EXPECT_EQ(server.get("/metrics").status, 200);
   Reply r = server.post("/v1/messages", "{}");
   EXPECT_EQ(r.status, 401);
-  EXPECT_EQ(r.json()["error"]["type"], "authentication_error");
+  EXPECT_EQ(r.json<Json>()["error"]["type"], "authentication_error");
   Connection c(server.port());
   c.send("OPTIONS", "/v1/chat/completions", "",
          "Origin: http://a\r\nAccess-Control-Request-Headers: authorization, content-type\r\n");

@@ -1,8 +1,14 @@
 // /v1/messages over a real socket: the reference's answer as blocks, as a whole and as events.
+#include <nlohmann/json.hpp>
+
 #include "server/client.h"
 
 namespace hadal {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+Reference reference(const std::string& kind) { return read_reference<Json>(kind); }
 
 class Anthropic : public testing::Test {
  protected:
@@ -27,7 +33,7 @@ TEST_F(Anthropic, AnswersInBlocks) {
   Reply r =
       server_->post("/v1/messages?beta=true", request(kOff), "anthropic-version: 2023-06-01\r\n");
   ASSERT_EQ(r.status, 200) << r.body;
-  Json j = r.json();
+  Json j = r.json<Json>();
   EXPECT_EQ(j["type"], "message");
   EXPECT_EQ(j["role"], "assistant");
   EXPECT_EQ(j["model"], "tiny-v4");
@@ -40,7 +46,7 @@ TEST_F(Anthropic, AnswersInBlocks) {
   EXPECT_EQ(j["usage"]["cache_read_input_tokens"], 0);
   EXPECT_EQ(j["usage"]["output_tokens"], 29);
 
-  j = server_->post("/v1/messages", request(kOn)).json();
+  j = server_->post("/v1/messages", request(kOn)).json<Json>();
   std::string text = reference("think").output;
   size_t end = text.find("</think>");
   ASSERT_EQ(j["content"].size(), 2u);
@@ -52,7 +58,7 @@ TEST_F(Anthropic, AnswersInBlocks) {
 
 TEST_F(Anthropic, TheEventsBuildTheSameMessage) {
   Json body = request(kOn);
-  Json whole = server_->post("/v1/messages", body).json();
+  Json whole = server_->post("/v1/messages", body).json<Json>();
   body["stream"] = true;
   Reply r = server_->post("/v1/messages", body);
   EXPECT_EQ(r.header("Content-Type"), "text/event-stream; charset=utf-8");
@@ -98,12 +104,12 @@ TEST_F(Anthropic, TheEventsBuildTheSameMessage) {
 TEST_F(Anthropic, StopsAndLimits) {
   Json body = request(kOff);
   body["stop_sequences"] = {" 10 = 6"};
-  Json j = server_->post("/v1/messages", body).json();
+  Json j = server_->post("/v1/messages", body).json<Json>();
   EXPECT_EQ(j["stop_reason"], "stop_sequence");
   EXPECT_EQ(j["stop_sequence"], " 10 = 6");
   EXPECT_EQ(j["content"][0]["text"], "37 + 13 = 50. 50 +");
   body["max_tokens"] = 3;
-  EXPECT_EQ(server_->post("/v1/messages", body).json()["stop_reason"], "max_tokens");
+  EXPECT_EQ(server_->post("/v1/messages", body).json<Json>()["stop_reason"], "max_tokens");
 }
 
 // The prompt that blocks become is the one that the OpenAI endpoint makes of the same talk.
@@ -149,11 +155,11 @@ TEST_F(Anthropic, BlocksBecomeTheSamePrompt) {
             {{"role", "tool"}, {"tool_call_id", "t2"}, {"content", "two"}},
             {{"role", "tool"}, {"tool_call_id", "t1"}, {"content", "one"}},
             {{"role", "user"}, {"content", "and?"}}})}};
-  Json tokens = server_->post("/tokenize", openai).json();
+  Json tokens = server_->post("/tokenize", openai).json<Json>();
   ASSERT_GT(tokens["count"], 100);
   Reply count = server_->post("/v1/messages/count_tokens", blocks);
-  EXPECT_EQ(count.json()["input_tokens"], tokens["count"]) << count.body;
-  Json j = server_->post("/v1/messages", blocks).json();
+  EXPECT_EQ(count.json<Json>()["input_tokens"], tokens["count"]) << count.body;
+  Json j = server_->post("/v1/messages", blocks).json<Json>();
   EXPECT_EQ(
       j["usage"]["input_tokens"].get<int>() + j["usage"]["cache_read_input_tokens"].get<int>(),
       tokens["count"]);
@@ -163,7 +169,7 @@ TEST_F(Anthropic, ErrorsHaveTheirOwnShape) {
   auto refused = [&](Json body, int status, const std::string& type, const std::string& part) {
     Reply r = server_->post("/v1/messages", body);
     EXPECT_EQ(r.status, status) << r.body;
-    Json j = r.json();
+    Json j = r.json<Json>();
     EXPECT_EQ(j["type"], "error");
     EXPECT_EQ(j["error"]["type"], type);
     EXPECT_NE(j["error"]["message"].get<std::string>().find(part), std::string::npos) << r.body;
@@ -181,7 +187,8 @@ TEST_F(Anthropic, ErrorsHaveTheirOwnShape) {
   refused(request({{"tools", Json::array({search})}}), 400, "invalid_request_error", "web_search");
   refused(request({{"tool_choice", {{"type", "any"}}}}), 400, "invalid_request_error", "tools");
   ServerProgram any({"--any-model-name"});
-  EXPECT_EQ(any.post("/v1/messages", request({{"model", "claude"}})).json()["model"], "claude");
+  EXPECT_EQ(any.post("/v1/messages", request({{"model", "claude"}})).json<Json>()["model"],
+            "claude");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A small HTTP client, so that tests see the bytes as they come; and the program as a server.
+// A small HTTP client, so that tests see the bytes as they come; and the program as a server. `J`
+// is the JSON type of whoever includes this.
 #pragma once
 
 #include <arpa/inet.h>
@@ -6,19 +7,19 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <utility>
 
 #include "apps/program.h"
 
 namespace hadal {
 
-using Json = nlohmann::ordered_json;
-
 struct Reply {
   int status = 0;  // 0: the connection ended without one
   std::string head, body;
-  Json json() const { return Json::parse(body, nullptr, false); }
+  template <class J>
+  J json() const {
+    return J::parse(body, nullptr, false);
+  }
   // The header's value, its name as the server writes it.
   std::string header(const std::string& name) const {
     size_t at = head.find("\r\n" + name + ": ");
@@ -159,7 +160,9 @@ class ServerProgram {
   Reply post(const std::string& path, const char* body) const {
     return post(path, std::string(body));
   }
-  Reply post(const std::string& path, const Json& body, const std::string& headers = "") const {
+  template <class J>
+  requires requires(const J& j) { j.dump(); }
+  Reply post(const std::string& path, const J& body, const std::string& headers = "") const {
     return post(path, body.dump(), headers);
   }
   // The value of a metric without other labels.
@@ -198,9 +201,10 @@ struct Reference {
   std::string prompt, output;
   std::vector<int> prompt_ids, output_ids;
 };
-inline Reference reference(const std::string& kind) {
+template <class J>
+Reference read_reference(const std::string& kind) {
   std::ifstream file(kTinyV4 + "/greedy_reference.json");
-  for (const auto& e : nlohmann::json::parse(file)) {
+  for (const auto& e : J::parse(file)) {
     if (e["kind"] != kind) continue;
     std::string text = e["output_text"];
     return {e["prompt"], text.substr(0, text.find("<｜end▁of▁sentence｜>")), e["prompt_ids"],
@@ -214,11 +218,12 @@ const std::string kQuestion =
     "Nora is 37 years old. Eli is 13 years older than Nora. How old will Eli be in 10 years?";
 
 // A chat request for kQuestion, greedy, without thinking.
-inline Json ask(Json more = Json::object()) {
-  Json body = {{"model", "tiny-v4"},
-               {"messages", Json::array({{{"role", "user"}, {"content", kQuestion}}})},
-               {"temperature", 0},
-               {"chat_template_kwargs", {{"thinking", false}}}};
+template <class J>
+J chat_request(const J& more) {
+  J body = {{"model", "tiny-v4"},
+            {"messages", J::array({{{"role", "user"}, {"content", kQuestion}}})},
+            {"temperature", 0},
+            {"chat_template_kwargs", {{"thinking", false}}}};
   body.update(more);
   return body;
 }

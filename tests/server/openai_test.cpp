@@ -1,11 +1,17 @@
 // The OpenAI endpoints over a real socket, with the trained model: the reference's answers in every
 // shape, and the refusals that clients rely on.
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "server/client.h"
 
 namespace hadal {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+Reference reference(const std::string& kind) { return read_reference<Json>(kind); }
+Json ask(const Json& more = Json::object()) { return chat_request(more); }
 
 class OpenAI : public testing::Test {
  protected:
@@ -70,7 +76,7 @@ Streamed streamed(const Reply& reply) {
 TEST_F(OpenAI, ChatAnswersAsTheReferenceDoes) {
   Reply r = chat(ask());
   ASSERT_EQ(r.status, 200) << r.body;
-  Json j = r.json();
+  Json j = r.json<Json>();
   EXPECT_EQ(j["object"], "chat.completion");
   EXPECT_EQ(j["model"], "tiny-v4");
   ASSERT_EQ(j["choices"].size(), 1u);
@@ -113,7 +119,7 @@ TEST_F(OpenAI, ThinkingIsToldFromContentBySwitchAndDefault) {
     Json body = ask();
     body.erase("chat_template_kwargs");
     body.update(more);
-    Json j = chat(body).json();
+    Json j = chat(body).json<Json>();
     body["stream"] = true;
     Streamed s = streamed(chat(body));
     const Json& m = j["choices"][0]["message"];
@@ -144,34 +150,34 @@ TEST_F(OpenAI, ThinkingIsToldFromContentBySwitchAndDefault) {
 TEST_F(OpenAI, ContentPartsAreJoined) {
   Json parts = Json::array({{{"type", "text"}, {"text", kQuestion}}});
   Json message = {{"content", parts}, {"role", "user"}};
-  Json j = chat(ask({{"messages", Json::array({message})}})).json();
+  Json j = chat(ask({{"messages", Json::array({message})}})).json<Json>();
   EXPECT_EQ(j["choices"][0]["message"]["content"], reference("chat").output);
 }
 
 TEST_F(OpenAI, StopsEndTheAnswer) {
-  Json j = chat(ask({{"stop", " 10 = 6"}})).json();
+  Json j = chat(ask({{"stop", " 10 = 6"}})).json<Json>();
   EXPECT_EQ(j["choices"][0]["message"]["content"], "37 + 13 = 50. 50 +");
   EXPECT_EQ(j["choices"][0]["stop_reason"], " 10 = 6");
   EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
   Streamed s = streamed(chat(ask({{"stop", {"nothing", " 10 = 6"}}, {"stream", true}})));
   EXPECT_EQ(s.content, "37 + 13 = 50. 50 +");
-  j = chat(ask({{"stop", "50."}, {"include_stop_str_in_output", true}})).json();
+  j = chat(ask({{"stop", "50."}, {"include_stop_str_in_output", true}})).json<Json>();
   EXPECT_EQ(j["choices"][0]["message"]["content"], "37 + 13 = 50.");
   int id = reference("chat").output_ids[4];
-  j = chat(ask({{"stop_token_ids", {id}}})).json();
+  j = chat(ask({{"stop_token_ids", {id}}})).json<Json>();
   EXPECT_EQ(j["choices"][0]["stop_reason"], id);
-  j = chat(ask({{"max_completion_tokens", 3}})).json();
+  j = chat(ask({{"max_completion_tokens", 3}})).json<Json>();
   EXPECT_EQ(j["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(j["usage"]["completion_tokens"], 3);
-  j = chat(ask({{"max_tokens", 60}, {"ignore_eos", true}})).json();
+  j = chat(ask({{"max_tokens", 60}, {"ignore_eos", true}})).json<Json>();
   EXPECT_EQ(j["usage"]["completion_tokens"], 60);
-  j = chat(ask({{"max_tokens", 60}, {"min_tokens", 40}})).json();
+  j = chat(ask({{"max_tokens", 60}, {"min_tokens", 40}})).json<Json>();
   EXPECT_GE(j["usage"]["completion_tokens"], 40);
 }
 
 TEST_F(OpenAI, LogprobsOfEachToken) {
   Json body = ask({{"logprobs", true}, {"top_logprobs", 2}});
-  Json content = chat(body).json()["choices"][0]["logprobs"]["content"];
+  Json content = chat(body).json<Json>()["choices"][0]["logprobs"]["content"];
   Reference ref = reference("chat");
   ASSERT_EQ(content.size(), ref.output_ids.size());  // the end token too
   std::string text;
@@ -186,11 +192,12 @@ TEST_F(OpenAI, LogprobsOfEachToken) {
   body["stream"] = true;
   EXPECT_EQ(streamed(chat(body)).logprobs.dump(), content.dump());
   EXPECT_EQ(chat(ask({{"logprobs", true}}))
-                .json()["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+                .json<Json>()["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
                 .size(),
             0u);
   // A bias changes the choice and leaves the scores.
-  Json j = chat(ask({{"logprobs", true}, {"logit_bias", {{"17", 100}}}, {"max_tokens", 1}})).json();
+  Json j = chat(ask({{"logprobs", true}, {"logit_bias", {{"17", 100}}}, {"max_tokens", 1}}))
+               .json<Json>();
   EXPECT_LT(j["choices"][0]["logprobs"]["content"][0]["logprob"], -1);
 }
 
@@ -198,7 +205,7 @@ TEST_F(OpenAI, SeedsAndChoices) {
   Json hot = ask({{"temperature", 2}, {"max_tokens", 12}, {"n", 3}, {"seed", 42}});
   auto texts = [&](const Json& body) {
     std::vector<std::string> out;
-    Json j = chat(body).json();
+    Json j = chat(body).json<Json>();
     for (const auto& c : j["choices"]) {
       EXPECT_EQ(c["index"], out.size());
       out.push_back(c["message"]["content"]);
@@ -217,17 +224,17 @@ TEST_F(OpenAI, SeedsAndChoices) {
 TEST_F(OpenAI, TheNextTurnIsServedFromTheKeptSession) {
   ServerProgram server;
   Json body = ask();
-  Json first = server.post("/v1/chat/completions", body).json();
+  Json first = server.post("/v1/chat/completions", body).json<Json>();
   EXPECT_EQ(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
   body["messages"].push_back(first["choices"][0]["message"]);
   body["messages"].push_back({{"role", "user"}, {"content", "Thanks."}});
-  Json second = server.post("/v1/chat/completions", body).json();
+  Json second = server.post("/v1/chat/completions", body).json<Json>();
   // All of the first prompt and answer but the end token, which was never fed.
   EXPECT_EQ(second["usage"]["prompt_tokens_details"]["cached_tokens"], 34 + 29 - 1);
   EXPECT_EQ(second["usage"]["prompt_cache_hit_tokens"], 34 + 29 - 1);
   ServerProgram without({"--no-enable-prefix-caching"});
   without.post("/v1/chat/completions", ask());
-  Json fresh = without.post("/v1/chat/completions", body).json();
+  Json fresh = without.post("/v1/chat/completions", body).json<Json>();
   EXPECT_EQ(fresh["usage"]["prompt_cache_hit_tokens"], 0);
   EXPECT_EQ(fresh["choices"][0]["message"], second["choices"][0]["message"]);
 }
@@ -236,7 +243,7 @@ TEST_F(OpenAI, CompletionsOfTextAndOfIds) {
   Reference ref = reference("5shot");
   auto n = static_cast<int>(ref.output_ids.size());
   Json body = {{"prompt", ref.prompt}, {"temperature", 0}, {"max_tokens", n}};
-  Json j = complete(body).json();
+  Json j = complete(body).json<Json>();
   EXPECT_EQ(j["object"], "text_completion");
   EXPECT_EQ(j["usage"]["prompt_tokens"], ref.prompt_ids.size());
   std::string text = j["choices"][0]["text"];
@@ -244,17 +251,17 @@ TEST_F(OpenAI, CompletionsOfTextAndOfIds) {
   EXPECT_EQ(j["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(text.find("<｜"), std::string::npos);
   body["skip_special_tokens"] = false;
-  std::string special = complete(body).json()["choices"][0]["text"];
+  std::string special = complete(body).json<Json>()["choices"][0]["text"];
   EXPECT_TRUE(special.starts_with(ref.output.substr(0, 38) + "<｜begin▁of▁sentence｜>")) << special;
   body.erase("skip_special_tokens");
   body["prompt"] = ref.prompt_ids;
-  EXPECT_EQ(complete(body).json()["choices"][0]["text"], text);
+  EXPECT_EQ(complete(body).json<Json>()["choices"][0]["text"], text);
   // Several prompts, several choices: prompt-major.
   body = {{"prompt", Json::array({ref.prompt_ids, reference("chat").prompt_ids})},
           {"temperature", 0},
           {"n", 2},
           {"max_tokens", 8}};
-  j = complete(body).json();
+  j = complete(body).json<Json>();
   ASSERT_EQ(j["choices"].size(), 4u);
   EXPECT_EQ(j["choices"][0]["text"], j["choices"][1]["text"]);
   EXPECT_EQ(j["choices"][2]["text"], j["choices"][3]["text"]);
@@ -263,7 +270,7 @@ TEST_F(OpenAI, CompletionsOfTextAndOfIds) {
             ref.prompt_ids.size() + reference("chat").prompt_ids.size());
   EXPECT_EQ(j["usage"]["completion_tokens"], 32);
   // The default is 16 tokens.
-  j = complete({{"prompt", "Question: 1"}, {"ignore_eos", true}}).json();
+  j = complete({{"prompt", "Question: 1"}, {"ignore_eos", true}}).json<Json>();
   EXPECT_EQ(j["usage"]["completion_tokens"], 16);
   // The stream.
   body = {{"prompt", ref.prompt}, {"temperature", 0}, {"max_tokens", n}, {"stream", true}};
@@ -286,7 +293,7 @@ TEST_F(OpenAI, EchoScoresThePrompt) {
                {"logprobs", 1},
                {"echo", true},
                {"seed", 1234}};
-  Json c = complete(body).json()["choices"][0];
+  Json c = complete(body).json<Json>()["choices"][0];
   const Json& l = c["logprobs"];
   size_t n = ref.prompt_ids.size() + 1;
   for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
@@ -301,31 +308,31 @@ TEST_F(OpenAI, EchoScoresThePrompt) {
   EXPECT_TRUE(text.starts_with(ref.prompt));
   // The generated token's score is what the prompt's score would be, one token later.
   body["prompt"][0].push_back(ref.output_ids[0]);
-  Json longer = complete(body).json()["choices"][0]["logprobs"];
+  Json longer = complete(body).json<Json>()["choices"][0]["logprobs"];
   EXPECT_NEAR(longer["token_logprobs"][n - 1], l["token_logprobs"][n - 1], 1e-3);
   body["logprobs"] = nullptr;
   body["max_tokens"] = 3;
-  EXPECT_TRUE(complete(body).json()["choices"][0]["logprobs"].is_null());
+  EXPECT_TRUE(complete(body).json<Json>()["choices"][0]["logprobs"].is_null());
 }
 
 TEST_F(OpenAI, ModelsTokensVersionHealth) {
-  Json models = server_->get("/v1/models").json();
+  Json models = server_->get("/v1/models").json<Json>();
   EXPECT_EQ(models["data"][0]["id"], "tiny-v4");
   EXPECT_EQ(models["data"][0]["max_model_len"], 4096);
   EXPECT_EQ(models["data"][0]["root"], kTinyV4);
-  EXPECT_EQ(server_->get("/v1/models/tiny-v4").json()["id"], "tiny-v4");
+  EXPECT_EQ(server_->get("/v1/models/tiny-v4").json<Json>()["id"], "tiny-v4");
   EXPECT_EQ(server_->get("/v1/models/other").status, 404);
   EXPECT_EQ(server_->get("/health").status, 200);
-  EXPECT_TRUE(server_->get("/version").json()["version"].is_string());
+  EXPECT_TRUE(server_->get("/version").json<Json>()["version"].is_string());
   Reference ref = reference("chat");
-  Json t =
-      server_->post("/tokenize", Json{{"prompt", ref.prompt}, {"return_token_strs", true}}).json();
+  Json t = server_->post("/tokenize", Json{{"prompt", ref.prompt}, {"return_token_strs", true}})
+               .json<Json>();
   EXPECT_EQ(t["tokens"].get<std::vector<int>>(), ref.prompt_ids);
   EXPECT_EQ(t["count"], 34);
   EXPECT_EQ(t["token_strs"].size(), 34u);
   Json from_messages = ask();
-  EXPECT_EQ(server_->post("/tokenize", from_messages).json()["tokens"], t["tokens"]);
-  Json d = server_->post("/detokenize", Json{{"tokens", ref.prompt_ids}}).json();
+  EXPECT_EQ(server_->post("/tokenize", from_messages).json<Json>()["tokens"], t["tokens"]);
+  Json d = server_->post("/detokenize", Json{{"tokens", ref.prompt_ids}}).json<Json>();
   EXPECT_EQ(d["prompt"], ref.prompt);
 }
 
@@ -354,7 +361,7 @@ TEST_F(OpenAI, UnknownAndNullFieldsAreIgnored) {
     body[name] = nullptr;
   Reply r = chat(body);
   EXPECT_EQ(r.status, 200) << r.body;
-  EXPECT_EQ(r.json()["choices"][0]["message"]["content"], reference("chat").output);
+  EXPECT_EQ(r.json<Json>()["choices"][0]["message"]["content"], reference("chat").output);
   EXPECT_EQ(chat(ask({{"tools", Json::array()}})).status, 200);
   EXPECT_EQ(chat(ask({{"top_k", -1}, {"repetition_penalty", 1.0}})).status, 200);
 }
@@ -367,7 +374,7 @@ TEST_F(OpenAI, WrongRequestsGetASentenceAboutTheField) {
       if (stream) body["stream"] = true;
       Reply r = chat(body);
       EXPECT_EQ(r.status, status) << more << r.body;
-      Json e = r.json()["error"];
+      Json e = r.json<Json>()["error"];
       EXPECT_NE(e["message"].get<std::string>().find(part), std::string::npos) << r.body;
       EXPECT_TRUE(e["type"].is_string());
       EXPECT_TRUE(e.contains("param") && e.contains("code"));
@@ -420,8 +427,8 @@ TEST_F(OpenAI, TheContextIsExact) {
     Json body = {{"prompt", std::vector<int>(prompt, 5)}, {"max_tokens", max_tokens}};
     Reply r = server.post("/v1/completions", body);
     if (r.status != 200) {
-      EXPECT_EQ(r.json()["error"]["code"], "context_length_exceeded");
-      EXPECT_EQ(r.json()["error"]["param"], "input_tokens");
+      EXPECT_EQ(r.json<Json>()["error"]["code"], "context_length_exceeded");
+      EXPECT_EQ(r.json<Json>()["error"]["param"], "input_tokens");
     }
     return r.status;
   };
@@ -431,7 +438,7 @@ TEST_F(OpenAI, TheContextIsExact) {
   EXPECT_EQ(status(30, 10), 200);
   EXPECT_EQ(status(30, 11), 400);
   // Without a limit the answer may fill the context.
-  Json j = server.post("/v1/chat/completions", ask({{"ignore_eos", true}})).json();
+  Json j = server.post("/v1/chat/completions", ask({{"ignore_eos", true}})).json<Json>();
   EXPECT_EQ(j["usage"]["total_tokens"], 40);
   EXPECT_EQ(j["choices"][0]["finish_reason"], "length");
 }
