@@ -359,6 +359,17 @@ std::string tokenize_body(const Served& served, const std::vector<int32_t>& ids,
   return dumped(json);
 }
 std::string detokenize_body(const std::string& text) { return dumped({{"prompt", text}}); }
+std::string tokenizer_info_body(const Served& served) {
+  const ModelInfo& model = served.model;
+  Json json = {{"tokenizer_class", "hadal"}, {"add_bos_token", false}, {"chat_template", nullptr}};
+  json["bos_token"] = served.tokenizer.token_bytes(static_cast<int32_t>(model.bos_id));
+  json["eos_token"] = nullptr;
+  if (!model.eos_ids.empty())
+    json["eos_token"] = served.tokenizer.token_bytes(static_cast<int32_t>(model.eos_ids[0]));
+  json["pad_token"] = json["eos_token"];
+  json["model_max_length"] = model.max_context;
+  return dumped(json);
+}
 std::string version_body(const std::string& version) { return dumped({{"version", version}}); }
 
 }  // namespace hadal

@@ -34,6 +34,8 @@ std::string model_card(const Served& served, const std::string& name);
 std::string tokenize_body(const Served& served, const std::vector<int32_t>& ids, bool strings);
 // {"prompt"}
 std::string detokenize_body(const std::string& text);
+// Names of the special tokens, as evaluation programs ask for them.
+std::string tokenizer_info_body(const Served& served);
 std::string version_body(const std::string& version);
 
 }  // namespace hadal

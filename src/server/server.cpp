@@ -135,6 +135,7 @@ void Server::Impl::get(Exchange& exchange) {
     return exchange.reply(loop->healthy() && !http->draining() ? 200 : 503, kText, "");
   if (path == "/metrics") return exchange.reply(200, kText, served->metrics.text(loop->stats()));
   if (path == "/version") return exchange.reply(200, kJson, version_body(served->options.version));
+  if (path == "/tokenizer_info") return exchange.reply(200, kJson, tokenizer_info_body(*served));
   if (path == "/v1/models") return exchange.reply(200, kJson, model_list(*served));
   const std::string prefix = "/v1/models/";
   if (path.starts_with(prefix)) {

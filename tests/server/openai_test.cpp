@@ -332,6 +332,9 @@ TEST_F(OpenAI, ModelsTokensVersionHealth) {
   EXPECT_EQ(t["token_strs"].size(), 34u);
   Json from_messages = ask();
   EXPECT_EQ(server_->post("/tokenize", from_messages).json<Json>()["tokens"], t["tokens"]);
+  Json info = server_->get("/tokenizer_info").json<Json>();
+  EXPECT_EQ(info["bos_token"], "<｜begin▁of▁sentence｜>");
+  EXPECT_EQ(info["eos_token"], "<｜end▁of▁sentence｜>");
   Json d = server_->post("/detokenize", Json{{"tokens", ref.prompt_ids}}).json<Json>();
   EXPECT_EQ(d["prompt"], ref.prompt);
 }
