@@ -74,16 +74,16 @@ class Answering : public std::enable_shared_from_this<Answering> {
       requests.push_back(std::move(ask.request));
     }
     size_t n = requests.size();
-    if (static_cast<int>(n) > served_.loop.capacity()) {
+    if (static_cast<int>(n) > served_.loop->capacity()) {
       return fail({400, fmt::format("{} choices of one request are more than the {} that this "
                                     "server holds at once: ask for fewer.",
-                                    n, served_.loop.capacity())});
+                                    n, served_.loop->capacity())});
     }
-    ids_ = served_.loop.submit(std::move(requests));
+    ids_ = served_.loop->submit(std::move(requests));
     if (ids_.empty()) {
       served_.metrics.add_refused();
       exchange_->add_header("Retry-After", "1");
-      bool dead = !served_.loop.healthy();
+      bool dead = !served_.loop->healthy();
       return fail({503, dead ? "the engine has failed: restart the server."
                              : "the queue is full: try again later."});
     }
@@ -95,7 +95,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void fail(const ApiError& error) { reply_error(*exchange_, error, shape_->dialect()); }
 
   void abort() {
-    for (RequestId id : ids_) served_.loop.abort(id);
+    for (RequestId id : ids_) served_.loop->abort(id);
     keep_ = shared_from_this();  // until the engine has let go of all choices
   }
 
@@ -133,7 +133,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
 
   void fail_midway(const std::string& sentence) {
     failed_ = true;
-    for (RequestId id : ids_) served_.loop.abort(id);
+    for (RequestId id : ids_) served_.loop->abort(id);
     ApiError error{500, sentence};
     if (exchange_->status() == 0) return fail(error);
     exchange_->send(shape_->stream_error(error));

@@ -31,7 +31,7 @@ struct Served {
   const Tokenizer& tokenizer;
   PromptStrings strings;
   ModelInfo model;
-  ServeLoop& loop;
+  ServeLoop* loop = nullptr;
   HttpServer* http = nullptr;
   Metrics metrics;
   int64_t created = 0;  // seconds since 1970

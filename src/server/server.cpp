@@ -193,7 +193,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, Engin
             }));
   impl->loop = std::make_unique<ServeLoop>(engine, options.limits, options.reuse_prefixes);
   impl->served.reset(new Served{options.served, tokenizer, std::move(strings), engine.info(),
-                                *impl->loop, impl->http.get(),
+                                impl->loop.get(), impl->http.get(),
                                 Metrics(options.served.names.front()), now_seconds()});
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
