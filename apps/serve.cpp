@@ -59,7 +59,7 @@ class ServeVerb : public Verb {
   HttpOptions http_;
   std::vector<std::string> names_, keys_;
   std::string format_, kwargs_;
-  int sequences_ = 16, queued_ = 256, max_body_ = 32;
+  int sequences_ = 16, queued_ = 256, max_body_ = 16;
   int64_t step_tokens_ = 512;
   bool any_name_ = false, quiet_ = false, no_reuse_ = false;
 };

@@ -74,11 +74,8 @@ class Answering : public std::enable_shared_from_this<Answering> {
       requests.push_back(std::move(ask.request));
     }
     size_t n = requests.size();
-    if (static_cast<int>(n) > served_.loop->capacity()) {
-      return fail({400, fmt::format("{} choices of one request are more than the {} that this "
-                                    "server holds at once: ask for fewer.",
-                                    n, served_.loop->capacity())});
-    }
+    if (static_cast<int>(n) > served_.loop->capacity())
+      return fail({400, "n " + too_many_choices(served_) + ".", "n"});
     ids_ = served_.loop->submit(std::move(requests));
     if (ids_.empty()) {
       served_.metrics.add_refused();
@@ -222,6 +219,11 @@ Usage usage_of(const std::vector<Choice>& choices, int per_prompt) {
 
 void reply_error(Exchange& exchange, const ApiError& error, Dialect dialect) {
   exchange.reply(error_status(error, dialect), "application/json", error_body(error, dialect));
+}
+
+std::string too_many_choices(const Served& served) {
+  return fmt::format("asks for more choices than the {} that this server holds at once",
+                     served.loop->capacity());
 }
 
 int64_t now_seconds() {

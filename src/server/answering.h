@@ -63,6 +63,9 @@ Usage usage_of(const std::vector<Choice>& choices, int per_prompt);
 
 void reply_error(Exchange& exchange, const ApiError& error, Dialect dialect);
 
+// A sentence's end for `n`, where one request asks for more than submit() can ever take.
+std::string too_many_choices(const Served& served);
+
 // Since 1970.
 int64_t now_seconds();
 

@@ -18,7 +18,7 @@ namespace hadal {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8000;                       // 0: any free one
-  int64_t max_body_bytes = 32ll << 20;   // larger ones get 413
+  int64_t max_body_bytes = 16ll << 20;   // larger ones get 413
   int64_t max_header_bytes = 64 << 10;   // request line and headers
   int idle_seconds = 90;                 // no byte for so long: the connection is closed
   int64_t max_unsent_bytes = 8ll << 20;  // a client that reads slower than this is dropped

@@ -74,7 +74,7 @@ void completions(Served& served, std::shared_ptr<Exchange> exchange, const JsonV
   if (logprobs) ask.request.sampling.logprobs = static_cast<int>(*logprobs);
   if (logprobs && shape.echo) ask.request.prompt_logprobs = static_cast<int>(*logprobs);
   int64_t n = f.integer("n", 1, 1, 128);
-  int64_t limit = f.integer("max_tokens", kDefaultTokens, shape.echo ? 0 : 1, 1ll << 40);
+  int64_t limit = f.integer("max_tokens", kDefaultTokens, 1, 1ll << 40);
   bool stream = f.boolean("stream", false);
   const JsonValue* stream_options = f.object("stream_options");
   if (stream_options && !stream) f.fail("stream_options", "needs \"stream\": true");
@@ -87,8 +87,10 @@ void completions(Served& served, std::shared_ptr<Exchange> exchange, const JsonV
   std::vector<Ask> asks;
   for (Ids& prompt : read_prompts(f, served, f.boolean("add_special_tokens", true))) {
     ask.request.prompt = std::move(prompt);
-    // Nothing but an echo costs a token all the same: the engine always makes one.
-    fit_context(f, served, ask.request.prompt.size(), std::max<int64_t>(limit, 1), &ask);
+    fit_context(f, served, ask.request.prompt.size(), limit, &ask);
+    // Before the prompts are copied for each of their choices.
+    if (static_cast<int64_t>(asks.size()) + n > served.loop->capacity())
+      f.fail("n", too_many_choices(served));
     if (f.error()) break;
     for (int64_t j = 0; j < n; ++j) asks.push_back(choice_of(ask, j));
   }

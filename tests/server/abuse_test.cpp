@@ -191,6 +191,7 @@ TEST(Abuse, AFullQueueSaysSo) {
   EXPECT_EQ(r.status, 529);
   EXPECT_EQ(r.json<Json>()["error"]["type"], "overloaded_error");
   EXPECT_EQ(server.post("/v1/chat/completions", ask({{"n", 3}})).status, 400);  // never fits
+  EXPECT_EQ(server.post("/v1/completions", Json{{"prompt", "x"}, {"n", 3}}).status, 400);
   first.close_now();
   EXPECT_EQ(second.receive().json<Json>()["choices"][0]["message"]["content"],
             reference("chat").output);

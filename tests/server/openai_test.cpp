@@ -315,6 +315,37 @@ TEST_F(OpenAI, EchoScoresThePrompt) {
   EXPECT_TRUE(complete(body).json<Json>()["choices"][0]["logprobs"].is_null());
 }
 
+// The requests of `vllm bench serve` and of InferenceX's fork, and what they count.
+TEST_F(OpenAI, BenchmarksGetWhatTheyCount) {
+  Json usage = {{"include_usage", true}};
+  Json completion = {{"model", "tiny-v4"}, {"prompt", "Question: 1"},
+                     {"temperature", 0.0}, {"repetition_penalty", 1.0},
+                     {"max_tokens", 24},   {"logprobs", nullptr},
+                     {"stream", true},     {"stream_options", usage},
+                     {"ignore_eos", true}, {"best_of", 1}};
+  Json parts = Json::array({{{"type", "text"}, {"text", "Question: 1"}}});
+  Json message = {{"role", "user"}, {"content", parts}};
+  Json chat = {{"model", "tiny-v4"}, {"messages", Json::array({message})},
+               {"temperature", 0.0}, {"repetition_penalty", 1.0},
+               {"stream", true},     {"stream_options", usage},
+               {"ignore_eos", true}, {"max_completion_tokens", 24}};
+  for (bool is_chat : {false, true}) {
+    std::string path = is_chat ? "/v1/chat/completions" : "/v1/completions";
+    Reply r = server_->post(path, is_chat ? chat : completion, "x-request-id: bench-7\r\n");
+    ASSERT_EQ(r.status, 200) << r.body;
+    EXPECT_EQ(r.header("X-Request-Id"), "bench-7");
+    int with_choices = 0, tokens = 0;
+    for (const std::string& f : r.frames()) {
+      if (f == "[DONE]") continue;
+      Json j = Json::parse(f);
+      with_choices += !j["choices"].empty();
+      if (j.contains("usage") && j["usage"].is_object()) tokens = j["usage"]["completion_tokens"];
+    }
+    EXPECT_GE(with_choices, 1);
+    EXPECT_EQ(tokens, 24);
+  }
+}
+
 TEST_F(OpenAI, ModelsTokensVersionHealth) {
   Json models = server_->get("/v1/models").json<Json>();
   EXPECT_EQ(models["data"][0]["id"], "tiny-v4");
