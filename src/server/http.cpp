@@ -9,13 +9,14 @@
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
 #include <event2/listener.h>
-#include <event2/thread.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <mutex>
@@ -80,6 +81,9 @@ struct HttpServer::Impl {
   Http http;
   evconnlistener* listener = nullptr;  // owned by http
   evhttp_bound_socket* bound = nullptr;
+  // Other threads wake the loop by this alone: a lock of libevent, held by a loop that does not get
+  // to run, would stop the engine.
+  int wake_fd = -1;
   int port = 0, open = 0;
   bool draining = false;
   std::vector<Event> signals;
@@ -87,6 +91,10 @@ struct HttpServer::Impl {
   std::mutex mutex;
   std::vector<std::function<void()>> posted;  // guarded by mutex
 
+  ~Impl() {
+    wake.reset();
+    if (wake_fd >= 0) ::close(wake_fd);
+  }
   Status bind();
   void run_posted();
   void exchange_ended() {
@@ -322,7 +330,6 @@ void HttpServer::close() { impl_->http.reset(); }
 Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options, Handler handler) {
   signal(SIGPIPE, SIG_IGN);
   raise_file_limit();
-  evthread_use_pthreads();
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->handler = std::move(handler);
@@ -339,8 +346,15 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options,
                                        EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS |
                                        EVHTTP_REQ_PATCH);
   evhttp_set_gencb(http, on_request, impl.get());
-  auto run = [](evutil_socket_t, short, void* server) { static_cast<Impl*>(server)->run_posted(); };
-  impl->wake.reset(event_new(impl->base.get(), -1, EV_PERSIST, run, impl.get()));
+  auto run = [](evutil_socket_t fd, short, void* server) {
+    uint64_t count;
+    if (read(fd, &count, sizeof count) > 0) static_cast<Impl*>(server)->run_posted();
+  };
+  impl->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  HADAL_CHECK(impl->wake_fd >= 0, "an event counter");
+  impl->wake.reset(
+      event_new(impl->base.get(), impl->wake_fd, EV_READ | EV_PERSIST, run, impl.get()));
+  event_add(impl->wake.get(), nullptr);
   auto resume = [](evutil_socket_t, short, void* server) {
     auto* self = static_cast<Impl*>(server);
     if (!self->draining) evconnlistener_enable(self->listener);
@@ -366,7 +380,8 @@ void HttpServer::post(std::function<void()> task) {
     first = impl_->posted.empty();
     impl_->posted.push_back(std::move(task));
   }
-  if (first) event_active(impl_->wake.get(), EV_TIMEOUT, 0);
+  const uint64_t one = 1;
+  if (first) HADAL_CHECK(write(impl_->wake_fd, &one, sizeof one) == sizeof one, "a wake-up");
 }
 
 void HttpServer::drain() {
