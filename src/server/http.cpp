@@ -77,10 +77,9 @@ struct HttpServer::Impl {
   HttpOptions options;
   Handler handler;
   Base base;
-  Event wake, resume;
+  Event wake;
   Http http;
   evconnlistener* listener = nullptr;  // owned by http
-  evhttp_bound_socket* bound = nullptr;
   // Other threads wake the loop by this alone: a lock of libevent, held by a loop that does not get
   // to run, would stop the engine.
   int wake_fd = -1;
@@ -272,12 +271,20 @@ void on_request(evhttp_request* req, void* server) {
   impl.handler(std::move(answer));
 }
 
-// Out of sockets: accepting again at once would fail again at once.
-void on_accept_error(evconnlistener* listener, void* server) {
-  auto& impl = *static_cast<HttpServer::Impl*>(server);
+void accept_again(evutil_socket_t, short, void* listener) {
+  auto* l = static_cast<evconnlistener*>(listener);
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  getsockopt(evconnlistener_get_fd(l), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+  if (listens) evconnlistener_enable(l);  // not when the server drains
+}
+
+// Out of sockets: accepting again at once would fail again at once. The argument is evhttp's.
+void on_accept_error(evconnlistener* listener, void*) {
   evconnlistener_disable(listener);
   timeval pause = {0, 200000};
-  event_add(impl.resume.get(), &pause);
+  event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, accept_again, listener,
+                  &pause);
 }
 
 }  // namespace
@@ -310,7 +317,7 @@ Status HttpServer::Impl::bind() {
   if (!listener)
     return Error{fmt::format("cannot listen on {} port {}: {}; choose another --port", options.host,
                              options.port, std::strerror(errno))};
-  bound = evhttp_bind_listener(http.get(), listener);
+  evhttp_bind_listener(http.get(), listener);
   evconnlistener_set_error_cb(listener, on_accept_error);
   sockaddr_storage address = {};
   socklen_t size = sizeof address;
@@ -355,11 +362,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options,
   impl->wake.reset(
       event_new(impl->base.get(), impl->wake_fd, EV_READ | EV_PERSIST, run, impl.get()));
   event_add(impl->wake.get(), nullptr);
-  auto resume = [](evutil_socket_t, short, void* server) {
-    auto* self = static_cast<Impl*>(server);
-    if (!self->draining) evconnlistener_enable(self->listener);
-  };
-  impl->resume.reset(event_new(impl->base.get(), -1, 0, resume, impl.get()));
   HADAL_TRY_STATUS(impl->bind());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
@@ -387,7 +389,9 @@ void HttpServer::post(std::function<void()> task) {
 void HttpServer::drain() {
   if (impl_->draining) return;
   impl_->draining = true;
-  evhttp_del_accept_socket(impl_->http.get(), impl_->bound);
+  // The listener itself stays until the end: accept_again() may be on its way to it.
+  evconnlistener_disable(impl_->listener);
+  shutdown(evconnlistener_get_fd(impl_->listener), SHUT_RDWR);
   if (impl_->open == 0) impl_->exit_soon();
 }
 

@@ -213,6 +213,22 @@ TEST(Abuse, IdleAndHalfOpenConnections) {
   expect_service(server);
 }
 
+TEST(Abuse, OutOfSocketsIsNotTheEnd) {
+  Program limited({"serve", kTinyV4, "--port", "0", "--disable-log-requests"}, false, 40);
+  size_t at = limited.wait_for("at http://127.0.0.1:", 0, /*err=*/true);
+  limited.wait_for("/v1\n", at, true);
+  int port = std::atoi(limited.error_text().c_str() + at);
+  {
+    std::vector<Connection> many;
+    for (int i = 0; i < 100; ++i) many.emplace_back(port);
+  }
+  Connection c(port);
+  c.send("GET", "/health");
+  EXPECT_EQ(c.receive().status, 200);
+  limited.terminate();
+  EXPECT_EQ(limited.finish().status, 0);
+}
+
 // More streams than anybody reads at once, and readers that read nothing.
 TEST(Abuse, SlowReadersHoldNobodyUp) {
   ServerProgram server({"--max-num-seqs", "8"});
