@@ -63,7 +63,10 @@ int connect_to(int port) {
 
 std::string request_text(const Work& w, int request) {
   std::string ids;
-  for (int i = 0; i < w.prompt; ++i) ids += (i ? "," : "") + std::to_string(prompt_id(request, i));
+  for (int i = 0; i < w.prompt; ++i) {
+    if (i > 0) ids += ',';
+    ids += std::to_string(prompt_id(request, i));
+  }
   std::string body = fmt::format(
       R"({{"prompt":[{}],"max_tokens":{},"ignore_eos":true,"temperature":0,"stream":true}})", ids,
       w.output);
