@@ -5,6 +5,7 @@ int main(int argc, char** argv) {
   std::vector<std::unique_ptr<hadal::Verb>> verbs;
   verbs.push_back(hadal::run_verb());
   verbs.push_back(hadal::chat_verb());
+  verbs.push_back(hadal::serve_verb());
   verbs.push_back(hadal::logits_verb());
   verbs.push_back(hadal::render_verb());
   verbs.push_back(hadal::inspect_verb());

@@ -9,6 +9,7 @@ namespace hadal {
 
 std::unique_ptr<Verb> run_verb();
 std::unique_ptr<Verb> chat_verb();
+std::unique_ptr<Verb> serve_verb();
 std::unique_ptr<Verb> logits_verb();
 std::unique_ptr<Verb> render_verb();
 std::unique_ptr<Verb> inspect_verb();

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/logprobs.h"
+
 namespace hadal {
 namespace {
 
@@ -138,19 +140,8 @@ int32_t Sampler::draw(double u) {
   return last;
 }
 
-void Sampler::add_logprobs(std::span<const float> logits, GeneratedToken& token) {
-  double best = *std::max_element(logits.begin(), logits.end()), sum = 0;
-  for (float v : logits) sum += std::exp(v - best);
-  double norm = best + std::log(sum);
-  auto logprob = [&](int32_t id) { return static_cast<float>(logits[id] - norm); };
-  token.logprob = logprob(token.id);
-  order_.resize(logits.size());
-  std::iota(order_.begin(), order_.end(), 0);
-  sort_best(order_, 0, params_.logprobs, logits.data());
-  for (int i = 0; i < params_.logprobs; ++i) token.top.push_back({order_[i], logprob(order_[i])});
-}
-
-Result<GeneratedToken> Sampler::sample(std::span<const float> logits) {
+Result<GeneratedToken> Sampler::sample(std::span<const float> logits,
+                                       std::span<const TokenBias> bias) {
   HADAL_CHECK(logits.size() == score_.size(),
               fmt::format("{} logits for a vocabulary of {}", logits.size(), score_.size()));
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -161,13 +152,14 @@ Result<GeneratedToken> Sampler::sample(std::span<const float> logits) {
                       logits[i], i)};
     score_[i] = logits[i];
   }
+  for (const TokenBias& b : bias) score_[b.id] += b.bias;
   apply_penalties();
   GeneratedToken token{argmax(score_), 0, {}};
   if (params_.temperature > 0) {
     apply_filters();
     token.id = draw(uniform(params_.seed, index_));
   }
-  if (params_.logprobs >= 0) add_logprobs(logits, token);
+  if (params_.logprobs >= 0) add_logprobs(logits, params_.logprobs, order_, token);
   ++index_;
   if (params_.repetition_penalty != 1) seen_.insert(token.id);
   if (params_.presence_penalty != 0 || params_.frequency_penalty != 0) ++count_[token.id];

@@ -4,8 +4,8 @@
 // temperature, min_p, top_k, top_p, draw. Each filter sees what the one before it left: min_p
 // compares with the best token's probability after temperature, top_k keeps exactly k tokens, top_p
 // keeps the shortest run of best tokens whose share of the remaining mass reaches top_p, and at
-// least one. Wherever two tokens are equal, the lower id is the better one. A mask of allowed
-// tokens (base/token_mask.h, for structured output) belongs before the penalties.
+// least one. Wherever two tokens are equal, the lower id is the better one. A request's own changes
+// to the logits (TokenBias) come before the penalties.
 //
 // All arithmetic after the logits is double, so temperatures from 1e-45 to infinity are safe.
 #pragma once
@@ -28,6 +28,12 @@ Status check_sampling(const SamplingParams& params, int64_t vocab);
 // whatever else runs beside it, and whatever was drawn before.
 double uniform(uint64_t seed, uint64_t index);
 
+// Added to a token's logit; minus infinity forbids it (not all of them may be forbidden).
+struct TokenBias {
+  int32_t id;
+  float bias;
+};
+
 class Sampler {
  public:
   // `params` must pass check_sampling. `prompt` counts for the repetition penalty only.
@@ -35,8 +41,10 @@ class Sampler {
 
   // Draws the next token from `logits` ([V] f32, left as they are) and counts it as generated.
   // logprob and top are of the unmodified logits, as log-softmax in double; without
-  // params.logprobs they stay empty. Error where a logit is NaN or infinite.
-  Result<GeneratedToken> sample(std::span<const float> logits);
+  // params.logprobs they stay empty. Ids of `bias` are in [0, V). Error where a logit is NaN or
+  // infinite.
+  Result<GeneratedToken> sample(std::span<const float> logits,
+                                std::span<const TokenBias> bias = {});
 
  private:
   int32_t draw(double u);
@@ -44,7 +52,6 @@ class Sampler {
   void apply_filters();
   void keep_top_k(int64_t k);
   void keep_top_p(double p);
-  void add_logprobs(std::span<const float> logits, GeneratedToken& token);
 
   SamplingParams params_;
   uint64_t index_ = 0;                          // tokens drawn so far

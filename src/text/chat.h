@@ -13,6 +13,8 @@
 
 namespace hadal {
 
+struct JsonValue;
+
 enum class Role { kSystem, kDeveloper, kUser, kAssistant, kTool, kLatestReminder };
 
 struct ContentPart {
@@ -90,5 +92,7 @@ Result<Prompt> encode_chat(const Conversation& conversation, const ChatOptions& 
 // and DeepSeek name them; other fields are ignored. `path` opens the sentence of an error.
 // response_format of the object: {"type": "text"} is none, "json_schema" stands for its schema.
 Result<Conversation> parse_conversation(const std::string& json, const std::string& path);
+// The same of what has been parsed already.
+Result<Conversation> read_conversation(const JsonValue& root, const std::string& path);
 
 }  // namespace hadal

@@ -198,6 +198,10 @@ Status read_request(const JsonValue& object, const std::string& path, Conversati
 
 Result<Conversation> parse_conversation(const std::string& json, const std::string& path) {
   HADAL_TRY(JsonValue root, parse_json(json, path));
+  return read_conversation(root, path);
+}
+
+Result<Conversation> read_conversation(const JsonValue& root, const std::string& path) {
   Conversation c;
   const JsonValue* list = &root;
   if (root.kind == Kind::kObject) {

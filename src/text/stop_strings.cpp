@@ -27,6 +27,7 @@ std::string StopStrings::feed(std::string_view piece) {
   }
   if (end != std::string::npos) {
     stopped_ = true;
+    matched_ = held_.substr(begin, end - begin);
     held_.resize(begin);
     return std::exchange(held_, {});
   }

@@ -20,11 +20,14 @@ class StopStrings {
   // The text held back, at the end of a stream that did not stop.
   std::string flush();
   bool stopped() const { return stopped_; }
+  // The stop string that ended the stream.
+  const std::string& matched() const { return matched_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;  // the end of the text so far, where it may begin a stop string
   bool stopped_ = false;
+  std::string matched_;
 };
 
 }  // namespace hadal

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utmp.h>
@@ -50,7 +51,9 @@ class TemporaryFolder {
 // terminal, is typed by type().
 class Program {
  public:
-  explicit Program(const std::vector<std::string>& arguments, bool terminal = false) {
+  // `open_files`: how many the program may have, 0 for as many as this one.
+  explicit Program(const std::vector<std::string>& arguments, bool terminal = false,
+                   int open_files = 0) {
     int in[2] = {-1, -1}, out[2], err[2];
     EXPECT_EQ(pipe(err), 0);
     if (terminal) {
@@ -71,6 +74,8 @@ class Program {
       }
       dup2(err[1], 2);
       for (int fd = 3; fd < 64; ++fd) close(fd);
+      rlimit files = {static_cast<rlim_t>(open_files), static_cast<rlim_t>(open_files)};
+      if (open_files > 0) setrlimit(RLIMIT_NOFILE, &files);
       std::vector<char*> argv = {const_cast<char*>("hadal")};
       for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
       argv.push_back(nullptr);
@@ -118,6 +123,9 @@ class Program {
     in_ = -1;
   }
   void interrupt() { kill(pid_, SIGINT); }
+  void terminate() { kill(pid_, SIGTERM); }
+  // What came on standard error up to the last wait.
+  const std::string& error_text() const { return outcome_.err; }
 
   // Waits until standard output (err: standard error) holds `text` behind position `from`; returns
   // the position after it.

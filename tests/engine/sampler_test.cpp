@@ -326,5 +326,25 @@ TEST(CheckSampling, NamesTheFieldAndWhatIsAllowed) {
             "logprobs is 101: it must be between 0 and 100, the size of the vocabulary");
 }
 
+TEST(Sampler, BiasChangesTheChoiceAndNotTheScores) {
+  std::vector<float> logits = {1, 3, 2, 0};
+  SamplingParams p = greedy();
+  p.logprobs = 1;
+  Sampler s(p, 4, {});
+  EXPECT_EQ(s.sample(logits, std::vector<TokenBias>{{0, 2.5f}}).value().id, 0);
+  EXPECT_EQ(s.sample(logits, std::vector<TokenBias>{{1, -kInf}}).value().id, 2);
+  EXPECT_EQ(s.sample(logits, std::vector<TokenBias>{{1, -kInf}, {2, -5}}).value().id, 0);
+  auto token = s.sample(logits, std::vector<TokenBias>{{3, 100}}).value();
+  EXPECT_EQ(token.id, 3);
+  double sum = std::exp(1.0) + std::exp(3.0) + std::exp(2.0) + std::exp(0.0);
+  EXPECT_NEAR(token.logprob, 0 - std::log(sum), 1e-6);
+  EXPECT_EQ(token.top.at(0).id, 1);
+  // A forbidden token never comes, at any temperature.
+  p.temperature = 1e6f;
+  Sampler hot(p, 4, {});
+  for (int i = 0; i < 200; ++i)
+    EXPECT_NE(hot.sample(logits, std::vector<TokenBias>{{1, -kInf}}).value().id, 1);
+}
+
 }  // namespace
 }  // namespace hadal

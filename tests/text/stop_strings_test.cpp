@@ -50,6 +50,7 @@ TEST(StopStrings, TheFirstCompleteOneWins) {
     std::string out;
     for (const auto& piece : pieces) out += s.feed(piece);
     EXPECT_EQ(out, "a");
+    EXPECT_EQ(s.matched(), "b");
   }
 }
 
