@@ -71,9 +71,12 @@ class Runner {
     Step step = builder_->step(pool_->layers());
     std::vector<float> logits(static_cast<size_t>(step.logit_count * config_.vocab));
     Gpu* gpu = device_.gpu.get();
-    Context ctx{
-        threads_,  kernels_, device_.device.portable, device_.device.tuned, gpu ? gpu->stream() : nullptr,
-        workspace_};
+    Context ctx{threads_,
+                kernels_,
+                device_.device.portable,
+                device_.device.tuned,
+                gpu ? gpu->stream() : nullptr,
+                workspace_};
     Tensor rows(gpu ? logits_.data : logits.data(), DType::kF32, {step.logit_count, config_.vocab});
     model_->forward(ctx, gpu ? device_step_->upload(step) : step, rows);
     if (gpu) gpu->download(logits.data(), rows.data, rows.bytes());

@@ -154,11 +154,12 @@ TEST_P(TrainedTest, AnswersWordProblemsInReleaseNumerics) {
   RecordProperty("correct", static_cast<int>(correct));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TrainedTest, testing::Combine(testing::Values("tiny-v4", "tiny-v3.2"),
+INSTANTIATE_TEST_SUITE_P(Models, TrainedTest,
+                         testing::Combine(testing::Values("tiny-v4", "tiny-v3.2"),
                                           testing::Values("cpu", "cuda")),
                          [](const auto& info) {
-                           std::string s = std::string(std::get<1>(info.param)) + "_" +
-                                           std::get<0>(info.param);
+                           std::string s =
+                               std::string(std::get<1>(info.param)) + "_" + std::get<0>(info.param);
                            std::ranges::replace_if(
                                s, [](char c) { return c == '-' || c == '.'; }, '_');
                            return s;
