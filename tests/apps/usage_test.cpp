@@ -4,8 +4,8 @@
 namespace hadal {
 namespace {
 
-const std::vector<std::string> kVerbs = {"run",     "chat", "logits", "render",
-                                         "inspect", "plan", "bench",  "kernels"};
+const std::vector<std::string> kVerbs = {"run",     "chat", "serve", "logits", "render",
+                                         "inspect", "plan", "bench", "kernels"};
 
 TEST(Usage, HelpListsTheVerbsAndEachVerbItsOptions) {
   auto o = hadal_program({"--help"});
