@@ -27,6 +27,12 @@ class Gpu {
   virtual int64_t memory_bytes() const = 0;  // free now
   virtual GpuStream stream() const = 0;      // all work of this object goes there, in order
 
+  // A second queue: what is queued there between fork() and join() waits for all work before the
+  // fork, may overlap with what stream() gets in between, and is waited for by all after the join.
+  virtual GpuStream side_stream() const = 0;
+  virtual void fork() = 0;
+  virtual void join() = 0;
+
   // Aligned to 256 bytes, contents arbitrary; null where there is no room.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* p) = 0;

@@ -43,8 +43,8 @@ struct Engine::Impl {
         gpu(std::move(opened.gpu)),
         kernels(choose_kernels(device, o.without)),
         arena(gpu.get()),
-        context{threads, kernels, device.portable, device.tuned, gpu ? gpu->stream() : nullptr,
-                {}} {}
+        context{threads, kernels,  device.portable, device.tuned, gpu ? gpu->stream() : nullptr,
+                {},      gpu.get()} {}
 
   static Result<std::unique_ptr<Impl>> make(const EngineOptions& o);
   Status load(const Config& config, const std::string& path);

@@ -61,6 +61,23 @@ struct Context {
   GpuStream stream = nullptr;
   // Device memory that one op may use while it runs, workspace_bytes() large. [bytes] kI8
   Tensor workspace = {};
+  Gpu* gpu = nullptr;  // whose second queue fork() takes; null: there is none
 };
+
+// The context for work that may overlap with what `ctx` queues until join(ctx): the two must not
+// write what the other reads, and ops that use the workspace stay with `ctx`. One at a time. On the
+// CPU work is done where it stands.
+inline Context fork(Context& ctx) {
+  Context side = ctx;
+  if (!ctx.gpu) return side;
+  ctx.gpu->fork();
+  side.stream = ctx.gpu->side_stream();
+  side.workspace = {};
+  side.gpu = nullptr;
+  return side;
+}
+inline void join(Context& ctx) {
+  if (ctx.gpu) ctx.gpu->join();
+}
 
 }  // namespace hadal

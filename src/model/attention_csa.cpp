@@ -22,6 +22,15 @@ void DeepseekV4::attention(Context& ctx, const Step& step, int64_t l, const Acti
   Tensor angles = (ratio > 0 ? s_.compressed_angles : s_.plain_angles).slice(0, 0, t);
 
   Tensor qr = s_.qr.slice(0, 0, t), q = s_.q.slice(0, 0, t), kv = s_.kv.slice(0, 0, t);
+  // Beside the queries: this step's window entries, and what the compressors emit.
+  Context side = fork(ctx);
+  linear(side, input, w.wkv, kv);
+  rms_norm(side, kv, w.kv_norm, eps, kv);
+  Tensor kv_rope = kv.reshape({t, 1, dim}).slice(2, nope, dim);
+  rope(side, kv_rope, angles, RopePairs::kAdjacent, false, kv_rope);
+  if (numerics_.quantize_cache) qdq_fp8(side, kv.slice(1, 0, nope), 64);
+  if (ratio > 0) compress_step(side, step, l, x);
+
   linear(ctx, input, w.wq_a, qr);
   Activation latent = s_.latent.normed(ctx, qr, {}, w.q_norm, eps, qr, w.wq_b);
   linear(ctx, latent, w.wq_b, q.reshape({t, heads * dim}));
@@ -29,16 +38,10 @@ void DeepseekV4::attention(Context& ctx, const Step& step, int64_t l, const Acti
   rms_norm(ctx, q_rows, {}, eps, q_rows);
   Tensor q_rope = q.slice(2, nope, dim);
   rope(ctx, q_rope, angles, RopePairs::kAdjacent, false, q_rope);
-
-  linear(ctx, input, w.wkv, kv);
-  rms_norm(ctx, kv, w.kv_norm, eps, kv);
-  Tensor kv_rope = kv.reshape({t, 1, dim}).slice(2, nope, dim);
-  rope(ctx, kv_rope, angles, RopePairs::kAdjacent, false, kv_rope);
-  if (numerics_.quantize_cache) qdq_fp8(ctx, kv.slice(1, 0, nope), 64);
+  join(ctx);
 
   SparseAttention a;
   if (ratio > 0) {
-    compress_step(ctx, step, l, x);
     a.entries = cache.entries;
     a.table = step.pages[cache.group];
     a.ratio = ratio;

@@ -24,6 +24,17 @@ void DeepseekV32::attention(Context& ctx, const Step& step, int64_t l, const Act
   Tensor angles = s_.angles.slice(0, 0, t);
   Tensor q = s_.q.slice(0, 0, t), q_latent = s_.q_latent.slice(0, 0, t);
 
+  // Beside the queries: this step's cache entries and index keys.
+  Context side = fork(ctx);
+  Tensor kv = s_.kv.slice(0, 0, t), c = kv.slice(1, 0, latent_dim);
+  linear(side, input, w.kv_a, kv);
+  rms_norm(side, c, w.kv_a_norm, eps, c);
+  if (numerics_.quantize_cache && config_.family == Family::kV32) qdq_fp8(side, c, kFp8Block);
+  Tensor k_pe = kv.reshape({t, 1, kv.shape[1]}).slice(2, latent_dim, kv.shape[1]);
+  rope(side, k_pe, angles, RopePairs::kAdjacent, false, k_pe);
+  page_write(side, step.batch, kv, step.pages[cache.group], cache.entries);
+  if (config_.has_indexer(l)) write_index_keys(side, step, l, input);
+
   Activation latent = input;
   if (!w.q_a.empty()) {
     Tensor qr = s_.qr.slice(0, 0, t);
@@ -34,17 +45,12 @@ void DeepseekV32::attention(Context& ctx, const Step& step, int64_t l, const Act
   batched_linear_transposed(ctx, q.slice(2, 0, nope), w.w_uk, q_latent.slice(2, 0, latent_dim));
   rope(ctx, q.slice(2, nope, q_dim), angles, RopePairs::kAdjacent, false,
        q_latent.slice(2, latent_dim, latent_dim + config_.rope_dim));
-
-  Tensor kv = s_.kv.slice(0, 0, t), c = kv.slice(1, 0, latent_dim);
-  linear(ctx, input, w.kv_a, kv);
-  rms_norm(ctx, c, w.kv_a_norm, eps, c);
-  if (numerics_.quantize_cache && config_.family == Family::kV32) qdq_fp8(ctx, c, kFp8Block);
-  Tensor k_pe = kv.reshape({t, 1, kv.shape[1]}).slice(2, latent_dim, kv.shape[1]);
-  rope(ctx, k_pe, angles, RopePairs::kAdjacent, false, k_pe);
-  page_write(ctx, step.batch, kv, step.pages[cache.group], cache.entries);
+  join(ctx);
 
   MlaAttention a;
-  if (config_.has_indexer(l)) a.selected = select_positions(ctx, step, l, input, latent);
+  if (config_.has_indexer(l) && indexer_.selects(step.batch))
+    a.selected = indexer_.select(ctx, step, cache, w.indexer, latent, s_.x.slice(0, 0, t), angles,
+                                 s_.indexer);
   a.q = q_latent;
   a.entries = cache.entries;
   a.table = step.pages[cache.group];
@@ -57,8 +63,8 @@ void DeepseekV32::attention(Context& ctx, const Step& step, int64_t l, const Act
   linear(ctx, s_.output.of(ctx, flat, w.o), w.o, s_.delta.slice(0, 0, t));
 }
 
-Tensor DeepseekV32::select_positions(Context& ctx, const Step& step, int64_t l,
-                                     const Activation& input, const Activation& latent) {
+void DeepseekV32::write_index_keys(Context& ctx, const Step& step, int64_t l,
+                                   const Activation& input) {
   const IndexerWeights& w = w_.layers[l].indexer;
   const LayerCache& cache = step.caches[l];
   int64_t t = step.batch.rows;
@@ -68,8 +74,6 @@ Tensor DeepseekV32::select_positions(Context& ctx, const Step& step, int64_t l,
   layer_norm(ctx, rows, w.k_norm, w.k_norm_bias, kIndexKeyNormEps, rows);
   indexer_.finish_vectors(ctx, key, angles);
   page_write(ctx, step.batch, rows, step.pages[cache.group], cache.index_keys);
-  if (!indexer_.selects(step.batch)) return {};
-  return indexer_.select(ctx, step, cache, w, latent, s_.x.slice(0, 0, t), angles, s_.indexer);
 }
 
 }  // namespace hadal

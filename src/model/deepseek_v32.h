@@ -44,12 +44,11 @@ class DeepseekV32 final : public Model {
   void poison_scratch() override { arena_.poison(); }
 
  private:
-  // s.delta = attention of s.x in layer l (attention_mla.cpp).
-  void attention(Context& ctx, const Step& step, int64_t l, const Activation& input);
-  // Stores the rows' index keys and returns the positions each row attends to; empty = all
+  // s.delta = attention of s.x in layer l; input: s.x as the operand of q_a and kv_a
   // (attention_mla.cpp).
-  Tensor select_positions(Context& ctx, const Step& step, int64_t l, const Activation& input,
-                          const Activation& latent);
+  void attention(Context& ctx, const Step& step, int64_t l, const Activation& input);
+  // Stores the rows' index keys (attention_mla.cpp).
+  void write_index_keys(Context& ctx, const Step& step, int64_t l, const Activation& input);
 
   Config config_;
   V32Weights w_;

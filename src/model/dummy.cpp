@@ -234,7 +234,7 @@ Result<std::unique_ptr<DummySource>> DummySource::make_overlapping(const Config&
                                                                    ThreadPool& threads) {
   // One stretch of memory for each kind of tensor; every further tensor of the kind begins kShift
   // bytes later in it.
-  constexpr int64_t kShift = 4096;
+  constexpr int64_t kShift = 4096 + 64;  // no multiple meets a slice of another tensor of the kind
   std::vector<TensorSpec> specs = expected_tensors(config);
   int64_t unused = 0;
   std::vector<Place> places = place_tensors(specs, unused);

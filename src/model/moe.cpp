@@ -28,7 +28,9 @@ MoeScratch::MoeScratch(Arena& arena, const Config& c, const Numerics& numerics, 
   mlp_up = arena.make(a, {t, mlp_inter});
   shared = arena.make(a, {t, c.hidden});
   input = Operand(arena, numerics, c.pow2_scales, {{t, c.hidden}});
-  hidden = Operand(arena, numerics, c.pow2_scales, {{t * k, inter}, {t, mlp_inter}});
+  hidden = Operand(arena, numerics, c.pow2_scales, {{t * k, inter}});
+  shared_input = Operand(arena, numerics, c.pow2_scales, {{t, c.hidden}});
+  mlp_hidden = Operand(arena, numerics, c.pow2_scales, {{t, mlp_inter}});
 }
 
 Moe::Moe(const Config& c, const Numerics&)
@@ -51,7 +53,7 @@ void Moe::mlp(Context& ctx, const ExpertWeights& w, const Activation& in, const 
   Tensor up(s.mlp_up.data, s.mlp_up.dtype, {t, inter});
   linear_pair(ctx, in, w.gate, w.up, gate, up);
   swiglu(ctx, gate, up, limit_, nullptr, nullptr, nullptr, gate);
-  linear(ctx, s.hidden.of(ctx, gate, w.down), w.down, y);
+  linear(ctx, s.mlp_hidden.of(ctx, gate, w.down), w.down, y);
 }
 
 void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, const Tensor& x,
@@ -66,6 +68,15 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   Router router = router_;
   router.bias = w.bias;
   router.table = w.table;
+  // Beside the routed experts, the shared one.
+  Context side = fork(ctx);
+  Tensor shared;
+  if (!w.shared.gate.empty()) {
+    shared = s.shared.slice(0, 0, t);
+    bool same = s.input.quantizes(w.shared.gate) == s.input.quantizes(w.gate[0]);
+    mlp(side, w.shared, same ? in : s.shared_input.of(side, x, w.shared.gate), shared, s);
+  }
+
   linear(ctx, {x, {}}, w.router, logits);
   route(ctx, logits, ids, router, chosen, weights);
   moe_sort(ctx, chosen, first_expert_, experts, offsets, pair, row);
@@ -81,12 +92,7 @@ void Moe::operator()(Context& ctx, const MoeWeights& w, const int32_t* ids, cons
   swiglu(ctx, gate, up, limit_, weight_before_down_ ? route_weights : nullptr, pair, used, gate);
   grouped_linear(ctx, s.hidden.of(ctx, gate, w.down[0]), nullptr, offsets, w.down, down);
 
-  Tensor shared;
-  if (!w.shared.gate.empty()) {
-    shared = s.shared.slice(0, 0, t);
-    bool same = s.input.quantizes(w.shared.gate) == s.input.quantizes(w.gate[0]);
-    mlp(ctx, w.shared, same ? in : s.input.of(ctx, x, w.shared.gate), shared, s);
-  }
+  join(ctx);
   moe_combine(ctx, down, pair, used, k, weight_before_down_ ? nullptr : route_weights, shared,
               s.position.at<int32_t>(), y);
 }

@@ -17,7 +17,8 @@ struct MoeScratch {
   Tensor down;                          // [T*K, C]
   Tensor mlp_gate, mlp_up;              // [T, inter] of the shared expert or dense MLP
   Tensor shared;                        // [T, C]
-  Operand input, hidden;
+  Operand input, hidden;                // of the routed experts, and of a dense MLP
+  Operand shared_input, mlp_hidden;     // of the shared expert, which may run beside them
 
   MoeScratch(Arena& arena, const Config& config, const Numerics& numerics, int64_t max_rows);
 };

@@ -43,8 +43,9 @@ class Rig {
     arena_ = Arena(gpu);
     workspace_ = arena_.make(DType::kI8,
                              {workspace_bytes(device_.device, workspace_shapes(f.config, limits))});
-    Context context{threads_,      kernels_,  device_.device.portable, device_.device.tuned,
-                    gpu->stream(), workspace_};
+    Context context{
+        threads_,   kernels_, device_.device.portable, device_.device.tuned, gpu->stream(),
+        workspace_, gpu};
     runner_ = std::make_unique<GpuRunner>(*gpu, *model_, *pool_, context, limits, vocab_,
                                           GpuRunner::Options{kSequences, capture});
     poison();

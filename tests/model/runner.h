@@ -76,7 +76,8 @@ class Runner {
                 device_.device.portable,
                 device_.device.tuned,
                 gpu ? gpu->stream() : nullptr,
-                workspace_};
+                workspace_,
+                gpu};
     Tensor rows(gpu ? logits_.data : logits.data(), DType::kF32, {step.logit_count, config_.vocab});
     model_->forward(ctx, gpu ? device_step_->upload(step) : step, rows);
     if (gpu) gpu->download(logits.data(), rows.data, rows.bytes());

@@ -39,6 +39,9 @@ class CudaGpu final : public Gpu {
     name_ = "cuda:" + std::to_string(index) + " (" + card + ")";
     expect(cudaSetDevice(index), "set device");
     expect(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream create");
+    expect(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking), "stream create");
+    for (auto* e : {&forked_, &joined_})
+      expect(cudaEventCreateWithFlags(e, cudaEventDisableTiming), "event");
     expect(cudaMallocHost(&staging_, 2 * kStaging), "host memory");
     for (auto& e : staged_) expect(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "event");
   }
@@ -46,11 +49,22 @@ class CudaGpu final : public Gpu {
     cudaStreamSynchronize(stream_);
     for (auto& e : staged_) cudaEventDestroy(e);
     cudaFreeHost(staging_);
+    for (auto e : {forked_, joined_}) cudaEventDestroy(e);
+    cudaStreamDestroy(side_);
     cudaStreamDestroy(stream_);
   }
 
   std::string name() const override { return name_; }
   GpuStream stream() const override { return stream_; }
+  GpuStream side_stream() const override { return side_; }
+  void fork() override {
+    expect(cudaEventRecord(forked_, stream_), "event record");
+    expect(cudaStreamWaitEvent(side_, forked_, 0), "wait for an event");
+  }
+  void join() override {
+    expect(cudaEventRecord(joined_, side_), "event record");
+    expect(cudaStreamWaitEvent(stream_, joined_, 0), "wait for an event");
+  }
   int64_t memory_bytes() const override {
     size_t free = 0, all = 0;
     expect(cudaMemGetInfo(&free, &all), "memory info");
@@ -153,7 +167,8 @@ class CudaGpu final : public Gpu {
 
   int index_;
   std::string name_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_ = nullptr;
+  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
   char* staging_ = nullptr;
   cudaEvent_t staged_[2] = {};
   int turn_ = 0;

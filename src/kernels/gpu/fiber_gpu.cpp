@@ -22,6 +22,10 @@ class FiberGpu final : public Gpu {
   int64_t memory_bytes() const override { return int64_t{1} << 40; }
   GpuStream stream() const override { return const_cast<Machine*>(&machine_); }
 
+  GpuStream side_stream() const override { return stream(); }
+  void fork() override {}
+  void join() override {}
+
   void* allocate(int64_t bytes) override {
     HADAL_CHECK(!capturing_, "[fiber] memory is allocated at load, not while a step is recorded");
     constexpr int64_t kAlign = 256;
