@@ -15,10 +15,6 @@ namespace hadal::KL_TARGET {
 inline constexpr int kCompressThreads = 512;
 inline constexpr int kCompressRowsThreads = 128;
 
-// Of a multiprocessor at once.
-template <class T, int kDepth>
-inline constexpr int kCompressBlocks = kDepth == 2 && sizeof(T) == 2 ? 2 : 1;
-
 template <class T>
 struct CompressArgs {
   Batch batch;
@@ -241,9 +237,9 @@ KL_DEVICE void compress_hadamard(float* e, int width, float norm) {
   kl::sync();
 }
 
-// limits: vgprs 128, lds 256
-template <class T, int kWide, int kDepth>
-KL_KERNEL(kCompressThreads, kCompressBlocks<T, kDepth>)
+// limits: vgprs 200, lds 128
+template <class T, int kWide, int kDepth, int kBlocks>
+KL_KERNEL(kCompressThreads, kBlocks)
 compress_kernel(CompressArgs<T> a) {
   KL_DYNAMIC_SHARED(float, e);  // [width], then the teams' parts
   for (int64_t t = kl::block(); t < a.batch.rows; t += kl::blocks()) {
@@ -301,9 +297,10 @@ void launch_compress(GpuStream s, CompressArgs<T> a) {
   int64_t shared = a.width * (a.teams > 1 ? 1 + 3 * a.teams : 1) * int64_t{sizeof(float)};
   kl::Grid grid = {kl::grid(s, a.batch.rows)};
   if (a.count <= 2 * a.teams) {
-    kl::launch(compress_kernel<T, kWide, 2>, grid, kCompressThreads, shared, s, a);
+    kl::launch(compress_kernel < T, kWide, 2, sizeof(T) == 2 ? 2 : 1 >, grid, kCompressThreads,
+               shared, s, a);
   } else {
-    kl::launch(compress_kernel<T, kWide, 8>, grid, kCompressThreads, shared, s, a);
+    kl::launch(compress_kernel<T, kWide, 8, 1>, grid, kCompressThreads, shared, s, a);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/element.h"
 #include "kernels/gpu/kl.h"
 #include "kernels/gpu/launchers.h"
+#include "kernels/gpu/vector16.cu.h"
 
 namespace hadal::KL_TARGET {
 
@@ -16,9 +17,10 @@ inline constexpr int64_t kCopyMany = 1 << 18;  // units from which on a thread t
 
 enum class CopyTo { kRing, kPage, kList };
 
-struct alignas(16) Bytes16 {
-  uint32_t word[4];
-};
+template <class U>
+KL_DEVICE U words_of(const U& v) {
+  return v;
+}
 
 // Strides and columns in units of U.
 template <class U>
@@ -72,11 +74,11 @@ copy_kernel(CopyArgs<U> a) {
       U x[kCopyUnits];
       KL_UNROLL
       for (uint32_t i = 0; i < kCopyUnits; ++i)
-        if (c + i * a.across < a.columns) x[i] = from[c + i * a.across];
+        if (c + i * a.across < a.columns) x[i] = words_of(from[c + i * a.across]);
       if (!to) to = copy_target(a, t);  // looked up while the loads are on their way
       KL_UNROLL
       for (uint32_t i = 0; i < kCopyUnits; ++i)
-        if (c + i * a.across < a.columns) to[c + i * a.across] = x[i];
+        if (c + i * a.across < a.columns) to[c + i * a.across] = words_of(x[i]);
     }
   }
 }
@@ -126,7 +128,7 @@ bool launch_copy(GpuStream s, const CopyPlan& p, const Batch& batch, const PageT
 }
 
 inline void copy_rows(GpuStream s, const CopyPlan& p, const Batch& batch, const PageTable& table) {
-  if (launch_copy<Bytes16>(s, p, batch, table)) return;
+  if (launch_copy<Vector16>(s, p, batch, table)) return;
   if (launch_copy<uint32_t>(s, p, batch, table)) return;
   if (launch_copy<uint16_t>(s, p, batch, table)) return;
   launch_copy<uint8_t>(s, p, batch, table);
