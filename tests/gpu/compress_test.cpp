@@ -18,14 +18,15 @@ struct Group {
   int64_t dc;
 
   Group(DType type, int ratio, bool overlap, int64_t dc)
-      : steps({{9, 0}, {1, 15}, {5, 2 * ratio - 2}, {2, 3 * ratio}}, 2, 3), dc(dc) {
+      : steps({{9, 0}, {1, 2 * ratio - 1}, {5, 2 * ratio - 2}, {2, 3 * ratio}}, 2, 3), dc(dc) {
     int64_t width = (overlap ? 4 : 2) * dc, capacity = 2 * ratio + 8;
     int64_t longest = 3 * ratio + 20;
+    int64_t pad = dc % 128 == 0 ? 4 : 1;  // rows of whole vectors, or not
     history = arena.normal(DType::kF32, {steps.batch.sequences, longest, width}, 0,
                            [](int64_t i) { return i + 1.0; });
     c.ratio = ratio, c.overlap = overlap;
-    c.step_ug = arena.poison(DType::kF32, {steps.batch.rows, width}, 1);
-    c.ring_ug = arena.poison(DType::kF32, {steps.batch.sequences + 1, capacity, width}, 1);
+    c.step_ug = arena.poison(DType::kF32, {steps.batch.rows, width}, pad);
+    c.ring_ug = arena.poison(DType::kF32, {steps.batch.sequences + 1, capacity, width}, pad);
     for (int64_t s = 0; s < steps.batch.sequences; ++s)
       for (int64_t p = std::max<int64_t>(0, steps.start[s] - capacity); p < steps.start[s]; ++p)
         for (int64_t i = 0; i < width; ++i)
@@ -130,7 +131,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, CompressTest,
                          testing::Values(std::tuple{DType::kF32, 4, true, 64},
                                          std::tuple{DType::kF32, 8, false, 256},
                                          std::tuple{DType::kBF16, 4, true, 128},
-                                         std::tuple{DType::kBF16, 8, false, 64}));
+                                         std::tuple{DType::kBF16, 8, false, 64},
+                                         std::tuple{DType::kBF16, 4, true, 512},
+                                         std::tuple{DType::kBF16, 128, false, 128},
+                                         std::tuple{DType::kF32, 64, false, 32},
+                                         std::tuple{DType::kF32, 4, true, 4096}));
 
 TEST(Compress, RowsTakeThePositionsBias) {
   for (auto m : machines()) {

@@ -79,6 +79,26 @@ TEST_P(Copy, PagesAndLists) {
   }
 }
 
+// One long row, which several blocks share, and so many units that a thread copies several.
+TEST(CopyRows, LongAndMany) {
+  for (auto m : machines()) {
+    for (auto [type, count, columns] :
+         {std::tuple{DType::kF32, 1, 2049}, {DType::kF32, 1, 2048}, {DType::kF8E4M3, 300, 1001}}) {
+      Arena arena;
+      Steps steps({{count, 7}}, 16, 5);
+      int64_t pad = columns % 2 == 0 ? 4 : 3;
+      Tensor step = arena.normal(type, {count, columns}, pad);
+      Tensor ring = arena.normal(type, {2, 320, columns}, pad);
+      Doubles want = numbers(ring);
+      for (int64_t t = 0; t < count; ++t)
+        for (int64_t c = 0; c < columns; ++c) want[(320 + 7 + t) * columns + c] = get(step, t, c);
+      target::ring_write(on(m), steps.batch, step, ring);
+      expect_close(ring, want, 0, 0, describe(m));
+      EXPECT_TRUE(arena.padding_untouched());
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Widths, Copy,
                          testing::Values(Width{DType::kF32, 64, 0}, Width{DType::kBF16, 64, 2},
                                          Width{DType::kBF16, 33, 2}, Width{DType::kF8E4M3, 33, 0}));

@@ -17,7 +17,7 @@ inline constexpr int kIndexFewKeys = 32;   // of a block
 inline constexpr int kIndexFewParts = 4;   // threads that share the columns; keys of a thread
 inline constexpr int kIndexFewAcross = 8;  // threads side by side over the keys, and over the heads
 inline constexpr int kIndexFewBlocks = 1024;  // at most: empty ones of a long table cost time too
-inline constexpr int kIndexFewRows = 4;       // that a warp loads at once
+inline constexpr int kIndexFewRows = 8;       // that a warp loads at once
 
 // Heads of a thread: both operands of a block fit into 46 KiB at 128 columns.
 template <class T>
@@ -98,7 +98,7 @@ KL_DEVICE void index_few_products(const IndexFewArgs<T>& a, const FourOf<T>* que
   }
 }
 
-// limits: vgprs 128, lds 1152
+// limits: vgprs 160, lds 1024
 template <class T>
 KL_KERNEL(kIndexFewThreads, 2)
 index_score_few_kernel(IndexFewArgs<T> a) {
@@ -117,9 +117,10 @@ index_score_few_kernel(IndexFewArgs<T> a) {
     int64_t visible = (a.of.batch.positions[t] + 1) / a.of.ratio;
     if (visible > a.of.columns) visible = a.of.columns;
     if (first >= visible) continue;  // the same for the whole block
-    index_few_copy(a, kIndexFewKeys, keys, [&](int k) -> const T* {
-      return first + k < visible ? entry_address(a.of.keys, a.of.table, s, first + k) : nullptr;
-    });
+    // A lane has the page of key `lane`, on its way while the queries are loaded.
+    uint32_t size = static_cast<uint32_t>(a.of.table.page_size);
+    uint32_t at = static_cast<uint32_t>(first + kl::lane() % kIndexFewKeys);
+    int32_t page = at < visible ? a.of.table.pages[s * a.of.table.stride + at / size] : 0;
     float sum = 0;
     for (int64_t head = 0; head < a.of.heads; head += kAll) {
       if (held != row || a.of.heads > kAll)
@@ -127,6 +128,11 @@ index_score_few_kernel(IndexFewArgs<T> a) {
           return head + h < a.of.heads ? a.of.q.at(t, head + h) : nullptr;
         });
       held = row;
+      if (head == 0)
+        index_few_copy(a, kIndexFewKeys, keys, [&](int k) -> const T* {
+          int64_t from = kl::shfl(page, k);
+          return first + k < visible ? a.of.keys.at(from, (first + k) % size) : nullptr;
+        });
       float weight[kHeads], dot[kHeads];
       KL_UNROLL
       for (int h = 0; h < kHeads; ++h) {

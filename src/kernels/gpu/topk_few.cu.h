@@ -33,16 +33,20 @@ struct TopkFewState {
   int count[kTopkFewBins];  // of digits, then two for each group: greater ones, equal ones
   int sum[2][kl::kMaxWarps];
   int digit, left;
+  bool whole;
 };
 
 // What a block chooses from: `scores`, or those of them that `list` names.
 struct TopkFewInput {
   const float* scores;
   const int32_t* list;
-  int n, first;  // first: index of scores[0]
+  int n, first;   // first: index of scores[0]
+  uint32_t held;  // key of this thread, where there are no more scores than threads
 
+  KL_DEVICE bool holds() const { return !list && n <= kTopkFewThreads; }
   KL_DEVICE uint32_t key(int i) const {
     if (i >= n) return 0;
+    if (holds()) return held;
     if (!list) return topk_key(scores[i]);
     return list[i] < 0 ? 0 : topk_key(scores[list[i]]);
   }
@@ -50,32 +54,33 @@ struct TopkFewInput {
   KL_DEVICE bool has(int i) const { return i < n && (!list || list[i] >= 0); }
 };
 
-// The sums of v over the threads before this one, of two numbers at once.
-KL_DEVICE void topk_few_scan(int (&v)[2], TopkFewState& s) {
-  int own[2] = {v[0], v[1]};
+// The sums of v over the threads before this one, of each of its numbers.
+template <int kNumbers>
+KL_DEVICE void topk_few_scan(int (&v)[kNumbers], TopkFewState& s) {
+  int own[kNumbers];
+  for (int i = 0; i < kNumbers; ++i) own[i] = v[i];
   for (int d = 1; d < kl::warp_size(); d *= 2) {
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kNumbers; ++i) {
       int below = kl::shfl(v[i], kl::lane() - d < 0 ? kl::lane() : kl::lane() - d);
       if (kl::lane() >= d) v[i] += below;
     }
   }
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < kNumbers; ++i)
     if (kl::lane() == kl::warp_size() - 1) s.sum[i][kl::warp()] = v[i];
   kl::sync();
-  for (int i = 0; i < 2; ++i) {
-    int before = 0;
-    for (int w = 0; w < kl::kMaxWarps; ++w)
-      if (w < kl::warp()) before += s.sum[i][w];
+  for (int i = 0; i < kNumbers; ++i) {  // a lane for each warp: no thread reads all the sums
+    int before = kl::lane() < kl::warp() ? s.sum[i][kl::lane()] : 0;
+    for (int m = kl::warp_size() / 2; m > 0; m /= 2) before += kl::shfl_xor(before, m);
     v[i] += before - own[i];
   }
   kl::sync();  // the next scan overwrites the sums
 }
 
 // s.digit: the largest digit with at least s.left keys at or above it; s.left becomes how many of
-// the keys with this digit are among the best.
+// the keys with this digit are among the best, s.whole whether all of them are.
 KL_DEVICE void topk_few_digit(TopkFewState& s) {
   constexpr int kEach = kTopkFewBins / kTopkFewThreads;
-  int top = kTopkFewBins - 1 - kl::thread() * kEach, left = s.left, v[2] = {};
+  int top = kTopkFewBins - 1 - kl::thread() * kEach, left = s.left, v[1] = {};
   for (int i = 0; i < kEach; ++i) v[0] += s.count[top - i];
   topk_few_scan(v, s);  // its barriers: all have read s.left
   for (int i = 0, above = v[0]; i < kEach; ++i) {
@@ -83,6 +88,7 @@ KL_DEVICE void topk_few_digit(TopkFewState& s) {
     if (above < left && above + here >= left) {
       s.digit = top - i;
       s.left = left - above;
+      s.whole = left - above == here;
     }
     above += here;
   }
@@ -157,6 +163,23 @@ KL_DEVICE void topk_few_write(const TopkFewInput& in, uint32_t threshold, int eq
   });
 }
 
+// Finds the smallest of the best s.left keys digit by digit, until no key with the same digits is
+// left out, and writes the indices of all from it on.
+KL_DEVICE void topk_few_choose(const TopkFewInput& in, int32_t* out, TopkFewState& s) {
+  uint32_t prefix = 0, mask = 0;
+  bool whole = false;
+  for (int shift : {21, 10, 0}) {
+    uint32_t digits = shift ? 2047 : 1023;
+    topk_few_count(in, prefix, mask, shift, digits, s);
+    topk_few_digit(s);
+    prefix |= static_cast<uint32_t>(s.digit) << shift;
+    mask |= digits << shift;
+    whole = s.whole && prefix > 0;
+    if (whole) break;
+  }
+  topk_few_write(in, whole ? prefix - 1 : prefix, whole ? 0 : s.left, out, s);
+}
+
 // limits: vgprs 96, lds 9600
 KL_KERNEL(kTopkFewThreads) topk_few_kernel(TopkFewArgs a) {
   KL_SHARED(TopkFewState, s, );
@@ -169,7 +192,7 @@ KL_KERNEL(kTopkFewThreads) topk_few_kernel(TopkFewArgs a) {
     bool all = visible <= a.k;
     if (all && a.to) continue;  // the second launch does not look
     int first = part * a.part;
-    TopkFewInput in = {a.scores.at(row, first), nullptr, 0, first};
+    TopkFewInput in = {a.scores.at(row, first), nullptr, 0, first, 0};
     if (a.from) {
       in.list = a.from + int64_t{row} * a.parts * a.k;
       in.n = a.parts * a.k;
@@ -182,17 +205,9 @@ KL_KERNEL(kTopkFewThreads) topk_few_kernel(TopkFewArgs a) {
       for (int j = kl::thread(); j < a.k; j += kTopkFewThreads) out[j] = j < end ? first + j : -1;
       continue;  // the same for the whole block
     }
+    if (in.holds() && kl::thread() < in.n) in.held = topk_key(in.scores[kl::thread()]);
     if (kl::thread() == 0) s.left = a.k;
-    topk_few_count(in, 0, 0, 21, 2047, s);
-    topk_few_digit(s);
-    uint32_t prefix = static_cast<uint32_t>(s.digit) << 21;
-    topk_few_count(in, prefix, 0xffe00000u, 10, 2047, s);
-    topk_few_digit(s);
-    prefix |= static_cast<uint32_t>(s.digit) << 10;
-    topk_few_count(in, prefix, 0xfffffc00u, 0, 1023, s);
-    topk_few_digit(s);
-    prefix |= static_cast<uint32_t>(s.digit);
-    topk_few_write(in, prefix, s.left, out, s);
+    topk_few_choose(in, out, s);
     kl::sync();  // the next row resets the counts
   }
 }
