@@ -66,7 +66,7 @@ TEST(Choice, SaysWhyNotForEveryOtherCandidate) {
       serving[c.op] += c.chosen;
     }
     for (const auto& [op, count] : serving) EXPECT_EQ(count, 1) << op;
-    EXPECT_EQ(serving.count("rows") + serving.count("hyper_pre"), 2u);
+    EXPECT_EQ(serving.count("rows") + serving.count("hyper_pre_few"), 2u);
     EXPECT_EQ(k.fault, "");
   }
 }

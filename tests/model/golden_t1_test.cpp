@@ -35,10 +35,10 @@ Config t1_config() {
   c.index_heads = 16;
   c.index_dim = 64;
   c.index_topk = 6;
-  c.experts = 8;
+  c.experts = c.router_experts = 8;
   c.shared_experts = 1;
   c.experts_per_token = 2;
-  c.moe_inter = 32;
+  c.moe_inter = c.shared_inter = 32;
   c.route_scale = 1.5;
   c.score = Config::Score::kSqrtSoftplus;
   c.pow2_scales = true;

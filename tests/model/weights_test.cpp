@@ -427,7 +427,9 @@ std::vector<Fault> presence_faults() {
        {"layers.4.attn_norm.weight is not part of a deepseek_v4 model with 4 layers"}},
       {"too many experts",
        "v3-tiny",
-       [](Altered& a) { a.config.experts = a.config.experts_per_token = 8; },
+       [](Altered& a) {
+         a.config.experts = a.config.router_experts = a.config.experts_per_token = 8;
+       },
        {"model.layers.1.mlp.gate.weight is BF16 [16, 128], expected", "[8, 128]"}},
       {"q_proj asked for",
        "v3-tiny",
