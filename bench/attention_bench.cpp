@@ -50,7 +50,8 @@ struct Rows {
     std::iota(positions.begin(), positions.end(), last + 1 - rows);
     start = {last + 1 - rows};
     slot = {0};
-    batch = {rows, 1, positions.data(), sequence.data(), first.data(), start.data(), slot.data()};
+    batch = {rows,         1,          last + 1, positions.data(), sequence.data(), first.data(),
+             start.data(), slot.data()};
   }
   std::vector<int32_t> positions, sequence, first, start, slot;
   Batch batch;
