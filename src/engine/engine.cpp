@@ -133,8 +133,7 @@ Status Engine::Impl::check_memory(const Config& config, const Numerics& numerics
   if (need <= free) return {};
   return Error{fmt::format(
       "{:.1f} GB are needed (weights {:.1f}, caches {:.1f}, scratch {:.1f}), {} has {:.1f} GB "
-      "free: "
-      "lower --max-model-len or take a smaller model",
+      "free: lower --max-model-len or take a smaller model",
       need * 1e-9, weights * 1e-9, cache * 1e-9, scratch * 1e-9, device.name, free * 1e-9)};
 }
 
@@ -175,6 +174,7 @@ Status Engine::Impl::load(const Config& config, const std::string& path) {
   info.step_weight_bytes = model->step_weight_bytes();
   info.bos_id = config.bos_id;
   info.eos_ids = config.eos_ids;
+  if (gpu) source.reset();  // all of it has been copied
   return {};
 }
 
@@ -192,10 +192,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const std::string& path,
   const Checkpoint& files = *checkpoint;
   impl->source = std::move(checkpoint);
   HADAL_TRY_STATUS(impl->load(config, path));
-  if (impl->gpu)
-    impl->source.reset();  // all of it has been copied
-  else
-    HADAL_TRY_STATUS(files.preload(options.progress));
+  if (!impl->gpu) HADAL_TRY_STATUS(files.preload(options.progress));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -210,7 +207,6 @@ Result<std::unique_ptr<Engine>> Engine::open_dummy(const DummyModel& model,
     HADAL_TRY(impl->source, DummySource::make(config, kSeed, impl->threads, options.progress));
   }
   HADAL_TRY_STATUS(impl->load(config, "dummy"));
-  if (impl->gpu) impl->source.reset();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

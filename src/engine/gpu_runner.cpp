@@ -32,15 +32,16 @@ int64_t GpuRunner::padded(int64_t rows) const {
 void GpuRunner::run(StepBuilder& builder, std::vector<float>& out) {
   Step step = builder.step(pool_.layers());
   int64_t wanted = step.logit_count, rows = step.batch.rows;
-  bool decode_step = rows == step.batch.sequences && rows == wanted && !model_.observer;
-  if (decode_step && options_.capture) {
+  bool replayable =
+      options_.capture && rows == step.batch.sequences && rows == wanted && !model_.observer;
+  if (replayable) {
     const int32_t any_token = 0;
     for (int64_t n = padded(rows) - rows; n > 0; --n) builder.add(pad_, {&any_token, 1}, 1);
     step = builder.step(pool_.layers());
   }
   Tensor logits(logits_.data, DType::kF32, {step.logit_count, vocab_});
   Step device = device_step_.upload(step);
-  if (decode_step && options_.capture)
+  if (replayable)
     decode(device, logits);
   else
     model_.forward(context_, device, logits);

@@ -12,11 +12,10 @@
 #include <span>
 #include <string>
 
+#include "base/gpu.h"
 #include "kernels/linear.h"
 
 namespace hadal {
-using GpuStream = void*;
-
 inline std::string describe_mma_rows(const char* name, const Tensor& t) {
   bool whole = reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && t.stride[1] == 1 &&
                t.stride[0] * dtype_size(t.dtype) % 16 == 0;

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/gpu.h"
 #include "base/tensor.h"
 
 #if defined(__HIP__)
@@ -59,8 +60,6 @@
 #endif
 
 namespace hadal {
-
-using GpuStream = void*;  // cudaStream_t, hipStream_t, or the fiber::Machine* to run on
 
 // Strides of a Tensor on the device, for kernels.
 template <class T>

@@ -13,10 +13,6 @@
 #include "kernels/moe_route.h"
 #include "kernels/rope.h"
 
-namespace hadal {
-using GpuStream = void*;  // cudaStream_t, hipStream_t, or the fiber::Machine* to run on
-}
-
 namespace hadal::cuda {
 #include "kernels/gpu/launchers.inc"
 }
