@@ -11,24 +11,6 @@ namespace {
 
 using namespace reference;
 
-// A workspace of NaNs, with a few bytes behind it that stay as they are.
-struct Workspace {
-  Workspace(int64_t rows, int64_t heads, int64_t values, int64_t max_keys)
-      : bytes(target::attention_split_workspace(rows, heads, values, max_keys)),
-        whole(arena.poison(DType::kI8, {bytes + 256})),
-        tensor(whole.slice(0, 0, bytes)) {}
-
-  bool end_untouched() const {
-    for (int64_t i = bytes; i < bytes + 256; ++i)
-      if (get(whole, i) != 0xff) return false;
-    return true;
-  }
-
-  Arena arena;
-  int64_t bytes;
-  Tensor whole, tensor;
-};
-
 using MlaOp = void(GpuStream, const Batch&, const MlaAttention&, const Tensor&);
 using SparseOp = void(GpuStream, const Batch&, const SparseAttention&, const Tensor&);
 
@@ -88,7 +70,7 @@ void check_mla(const Mla& c, std::vector<Steps::Sequence> sequences, Machine m,
   Arena arena;
   Steps steps(sequences, c.page_size, 9);
   MlaAttention a = make(arena, c, steps);
-  Workspace w(steps.batch.rows, c.heads, c.values, most_keys(a));
+  Workspace w(target::attention_split_workspace(steps.batch.rows, c.heads, c.values, most_keys(a)));
   op(on(m), steps.batch, a, w.tensor);
   expect_mla(c, steps, a,
              "heads " + std::to_string(c.heads) + " page " + std::to_string(c.page_size) + " " +
@@ -149,7 +131,7 @@ TEST(MlaAttentionSplit, NoKeyGivesZero) {
     a.table = steps.table;
     a.selected = arena.poison(DType::kI32, {1, 90});  // all -1
     a.out = arena.poison(DType::kF32, {1, 3, 20});
-    Workspace w(1, 3, 20, 90);
+    Workspace w(target::attention_split_workspace(1, 3, 20, 90));
     target::mla_attention_split(on(m), steps.batch, a, w.tensor);
     expect_close(a.out, Doubles(60, 0.0), 0, 0, describe(m));
   }
@@ -162,7 +144,7 @@ TEST(MlaAttentionSplit, OtherLengthsInTheSameCall) {
     Mla c = {DType::kBF16, 11, 40, 32, 16, 0};
     Steps steps({{1, 300}, {2, 40}}, 16, 4);
     MlaAttention a = make(arena, c, steps);
-    Workspace w(3, c.heads, c.values, most_keys(a));
+    Workspace w(target::attention_split_workspace(3, c.heads, c.values, most_keys(a)));
     for (auto positions : {std::vector{300, 40, 41}, {31, 260, 0}, {32, 64, 150}}) {
       std::copy(positions.begin(), positions.end(), steps.positions.begin());
       target::mla_attention_split(on(m), steps.batch, a, w.tensor);
@@ -179,7 +161,7 @@ TEST(MlaAttentionSplit, ARowDependsOnItselfAlone) {
     Mla c = {type, 70, 40, 40, 16, 0};
     Steps steps({{1, 30}, {1, 600}, {2, 3}}, 16, 2), alone({{1, 600}}, 16, 2);
     MlaAttention a = make(arena, c, steps);
-    Workspace w(4, c.heads, c.values, most_keys(a));
+    Workspace w(target::attention_split_workspace(4, c.heads, c.values, most_keys(a)));
     Machine in_order{32, 0}, shuffled{32, 8, 1};
     target::mla_attention_split(on(in_order), steps.batch, a, w.tensor);
     // The second row alone, in a table with room for far longer ones.
@@ -197,7 +179,7 @@ TEST(MlaAttentionSplit, ARowDependsOnItselfAlone) {
     one.out = arena.poison(type, {1, c.heads, 40});
     one.table.pages = on_device(pages.data());
     one.table.stride = 4096;
-    Workspace other(1, c.heads, c.values, most_keys(one));
+    Workspace other(target::attention_split_workspace(1, c.heads, c.values, most_keys(one)));
     target::mla_attention_split(on(shuffled), alone.batch, one, other.tensor);
     expect_same(one.out, a.out.slice(0, 1, 2), "alone");
   }
@@ -250,7 +232,8 @@ void check_sparse(const Sparse& c, Machine m, SparseOp* op = target::sparse_atte
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.width)));
   a.out = arena.poison(c.type, {rows, c.heads, c.width}, c.pad);
   int64_t entries = c.listed ? c.listed : steps.table.stride * c.page_size;
-  Workspace w(rows, c.heads, c.width, c.window + (c.ratio ? entries : 0));
+  Workspace w(target::attention_split_workspace(rows, c.heads, c.width,
+                                                c.window + (c.ratio ? entries : 0)));
   op(on(m), steps.batch, a, w.tensor);
   for (int64_t t = 0; t < rows; ++t) {
     int64_t s = steps.sequence[t], p = steps.positions[t];

@@ -44,24 +44,6 @@ Hyper whole_rows(Arena& arena, const Hyper& h) {
   return out;
 }
 
-// A workspace of NaNs, with a few bytes behind it that stay as they are.
-struct Workspace {
-  Workspace(int64_t rows, int64_t mixes)
-      : bytes(target::hyper_split_workspace(rows, mixes)),
-        whole(arena.poison(DType::kI8, {bytes + 256})),
-        tensor(whole.slice(0, 0, bytes)) {}
-
-  bool end_untouched() const {
-    for (int64_t i = bytes; i < bytes + 256; ++i)
-      if (get(whole, i) != 0xff) return false;
-    return true;
-  }
-
-  Arena arena;
-  int64_t bytes;
-  Tensor whole, tensor;
-};
-
 // Columns that are too few or too odd for vectors take the other path either way.
 void check_pre(const Case& c, bool whole, Machine m) {
   Arena arena;
@@ -70,7 +52,7 @@ void check_pre(const Case& c, bool whole, Machine m) {
   Maps want = pre(h);
   h.post = arena.poison(DType::kF32, {c.rows, c.streams}, 1);
   h.comb = arena.poison(DType::kF32, {c.rows, c.streams, c.streams}, 1);
-  Workspace w(c.rows, h.w.fn.shape[0]);
+  Workspace w(target::hyper_split_workspace(c.rows, h.w.fn.shape[0]));
   target::hyper_pre_split(on(m), h.x, h.w, h.p, h.y, h.post, h.comb, w.tensor);
   EXPECT_LE(map_error(h, want), tolerance(c)) << name(c) << " " << describe(m);
   double size = 300.0 * static_cast<double>(c.rows);
@@ -88,7 +70,7 @@ TEST(HyperSplit, CombIsDoublyStochastic) {
   for (auto m : machines()) {
     Arena arena;
     Hyper h = make(arena, {DType::kF32, 9, 4, 64, 1 / 16.0});
-    Workspace w(9, 24);
+    Workspace w(target::hyper_split_workspace(9, 24));
     target::hyper_pre_split(on(m), h.x, h.w, h.p, h.y, h.post, h.comb, w.tensor);
     for (int64_t t = 0; t < 9; ++t)
       for (int64_t n = 0; n < 4; ++n) {
@@ -115,7 +97,7 @@ TEST(HyperSplit, FusedFormHasTheBitsOfItsParts) {
       Hyper f = h;
       f.x = arena.copy(h.x), f.post = arena.copy(h.post), f.comb = arena.copy(h.comb);
       f.y = arena.copy(h.y);
-      Workspace w(c.rows, h.w.fn.shape[0]);
+      Workspace w(target::hyper_split_workspace(c.rows, h.w.fn.shape[0]));
       target::hyper_post(on(m), h.a, h.post, h.comb, h.x);
       target::hyper_pre_split(on(m), h.x, h.w, h.p, h.y, h.post, h.comb, w.tensor);
       target::hyper_post_pre_split(on(m), f.a, f.x, f.w, f.p, f.y, f.post, f.comb, w.tensor);
@@ -133,7 +115,7 @@ TEST(HyperSplit, HeadMatchesDouble) {
     for (auto m : machines()) {
       Arena arena;
       Hyper h = make(arena, c, true);
-      Workspace w(c.rows, c.streams);
+      Workspace w(target::hyper_split_workspace(c.rows, c.streams));
       target::hyper_head_split(on(m), h.x, h.w, h.p, h.y, w.tensor);
       double size = 300.0 * static_cast<double>(c.rows);
       expect_close(h.y, pre(h, true).y, rounding(c.type), tolerance(c) * size, name(c));
@@ -147,7 +129,7 @@ TEST(HyperSplit, HeadMatchesDouble) {
 TEST(HyperSplit, ResultsDependOnTheTokenAlone) {
   Arena arena;
   Hyper h = make(arena, {DType::kBF16, 17, 4, 1096, 0.05});
-  Workspace w(17, 24);
+  Workspace w(target::hyper_split_workspace(17, 24));
   for (int warp : {32, 64}) {
     Machine in_order{warp, 0}, shuffled{warp, 5, 2};
     target::hyper_pre_split(on(in_order), h.x, h.w, h.p, h.y, h.post, h.comb, w.tensor);

@@ -123,4 +123,31 @@ inline std::vector<Weight> cut(const Weight& w, int64_t count, int64_t n, int64_
   return out;
 }
 
+// A grouped product: rows [ends[e], ends[e + 1]) are expert e's, taken from any rows of x where
+// `gathered`. launch(machine, x, rows, offsets, experts, y).
+template <class Launch>
+void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>& ends,
+                   bool gathered, const std::vector<Machine>& on_machines, Launch&& launch) {
+  Arena arena;
+  int64_t experts = static_cast<int64_t>(ends.size()) - 1, m = ends.back();
+  Activation x = random_activation(arena, f.x, m + 5, k);
+  // Experts of FP8 are whole scale blocks apart in released files; here they need not be.
+  auto w = cut(random_weight(arena, f.w, experts * n, k, f.scale), experts, n, n);
+  Tensor offsets = arena.poison(DType::kI32, {experts + 1});
+  Tensor rows = arena.integers(DType::kI32, {m}, m + 5);
+  for (int64_t e = 0; e <= experts; ++e) set(offsets, ends[e], e);
+  std::vector<Dot> want((m + 3) * n, kUnwritten);
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t i = ends[e]; i < ends[e + 1]; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        want[i * n + j] = dot(x, gathered ? static_cast<int64_t>(get(rows, i)) : i, w[e], j);
+  for (auto machine : on_machines) {
+    Tensor y = arena.poison(DType::kBF16, {m + 3, n}, 1);
+    launch(machine, x, gathered ? rows.at<int32_t>() : nullptr, offsets.at<int32_t>(),
+           std::span<const Weight>(w), y);
+    expect_dots(y, want, name(f) + " " + describe(machine));
+  }
+  EXPECT_TRUE(arena.padding_untouched());
+}
+
 }  // namespace hadal::reference

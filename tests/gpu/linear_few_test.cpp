@@ -114,26 +114,10 @@ TEST(LinearFew, TwoWeightsAtOnce) {
 
 void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>& ends,
                    bool gathered) {
-  Arena arena;
-  int64_t experts = static_cast<int64_t>(ends.size()) - 1, m = ends.back();
-  Activation x = random_activation(arena, f.x, m + 5, k);
-  // Experts of FP8 are whole scale blocks apart in released files; here they need not be.
-  auto w = cut(random_weight(arena, f.w, experts * n, k, f.scale), experts, n, n);
-  Tensor offsets = arena.poison(DType::kI32, {experts + 1});
-  Tensor rows = arena.integers(DType::kI32, {m}, m + 5);
-  for (int64_t e = 0; e <= experts; ++e) set(offsets, ends[e], e);
-  std::vector<Dot> want((m + 3) * n, kUnwritten);
-  for (int64_t e = 0; e < experts; ++e)
-    for (int64_t i = ends[e]; i < ends[e + 1]; ++i)
-      for (int64_t j = 0; j < n; ++j)
-        want[i * n + j] = dot(x, gathered ? static_cast<int64_t>(get(rows, i)) : i, w[e], j);
-  for (auto machine : machines()) {
-    Tensor y = arena.poison(DType::kBF16, {m + 3, n}, 1);
-    target::grouped_linear_few(on(machine), x, gathered ? rows.at<int32_t>() : nullptr,
-                               offsets.at<int32_t>(), w, y);
-    expect_dots(y, want, name(f) + " " + describe(machine));
-  }
-  EXPECT_TRUE(arena.padding_untouched());
+  auto launch = [](Machine& m, const Activation& x, const int32_t* rows, const int32_t* offsets,
+                   std::span<const Weight> w,
+                   const Tensor& y) { target::grouped_linear_few(on(m), x, rows, offsets, w, y); };
+  reference::check_experts(f, n, k, ends, gathered, machines(), launch);
 }
 
 TEST(LinearFew, ExpertsTakeTheirRows) {

@@ -1,96 +1,13 @@
 // Matrix products against double-precision sums over weight_value(), the definition of
 // every format: sizes that are no multiples of any tile, strided rows, slices that start inside a
 // scale block, experts without rows.
-#include "gpu/reference.h"
+#include "gpu/linear_cases.h"
 
 namespace hadal {
 namespace {
 
 using namespace reference;
 
-// Bytes of any kind as a weight of the given format: random codes without NaN, random scales.
-Weight make_weight(Arena& arena, DType type, int64_t n, int64_t k, DType scale_type, int64_t row0) {
-  Weight w;
-  w.row0 = row0;
-  auto random = [&] { return static_cast<uint8_t>(arena.random()()); };
-  if (type == DType::kF32 || type == DType::kBF16) {
-    w.data = arena.normal(type, {n, k}, 3);
-    return w;
-  }
-  if (type == DType::kF16) {
-    w.data = arena.poison(type, {n, k}, 3);
-    const Tensor& codes = on_host(w.data);
-    Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
-      *codes.at<uint16_t>(i, j) = static_cast<uint16_t>(arena.random()() & 0xbfff);  // up to 2
-    });
-    return w;
-  }
-  bool fp4 = type == DType::kI8;
-  w.data = arena.poison(type, {n, fp4 ? k / 2 : k}, 5);
-  const Tensor& codes = on_host(w.data);
-  Arena::each(w.data, [&](int64_t i, int64_t j, int64_t) {
-    uint8_t code = random();
-    *codes.at<uint8_t>(i, j) = !fp4 && (code & 0x7f) == 0x7f ? 0 : code;
-  });
-  int64_t rows = fp4 ? n : (row0 + n + 127) / 128, columns = fp4 ? k / 32 : (k + 127) / 128;
-  w.scale = arena.poison(scale_type, {rows, columns}, 1);
-  const Tensor& scales = on_host(w.scale);
-  Arena::each(w.scale, [&](int64_t i, int64_t j, int64_t) {
-    if (scale_type == DType::kF32)
-      set(w.scale, 0.01 * (1 + random()), i, j);
-    else
-      *scales.at<uint8_t>(i, j) = static_cast<uint8_t>(120 + random() % 12);
-  });
-  return w;
-}
-
-Activation make_activation(Arena& arena, DType type, int64_t m, int64_t k) {
-  Activation x;
-  if (type != DType::kF8E4M3) {
-    x.data = arena.normal(type, {m, k}, 1, [](int64_t i) { return i + 1.0; });
-    return x;
-  }
-  x.data = arena.poison(type, {m, k}, 3);
-  const Tensor& codes = on_host(x.data);
-  Arena::each(x.data, [&](int64_t i, int64_t j, int64_t) {
-    auto code = static_cast<uint8_t>(arena.random()());
-    *codes.at<uint8_t>(i, j) = (code & 0x7f) == 0x7f ? 0 : code;
-  });
-  x.scale = arena.normal(DType::kF32, {m, (k + 127) / 128}, 2);
-  return x;
-}
-
-double value(const Activation& x, int64_t m, int64_t k) {
-  return get(x.data, m, k) * (x.scale.empty() ? 1 : get(x.scale, m, k / 128));
-}
-
-// sum over i of a(i) * b(i), and of the magnitudes, which bound the error of any order of fp32.
-struct Dot {
-  double sum = 0, size = 0;
-  void add(double a, double b) {
-    sum += a * b;
-    size += std::fabs(a * b);
-  }
-};
-
-void expect_dots(const Tensor& y, const std::vector<Dot>& want, const std::string& what) {
-  Doubles sums;
-  int64_t n = 0, wrong = 0;
-  Arena::each(y, [&](int64_t i, int64_t j, int64_t k) {
-    Dot d = want[n++];
-    double got = get(y, i, j, k), allowed = 1e-6 * d.size + rounding(y.dtype, 0) * std::fabs(d.sum);
-    bool unwritten = d.size < 0;
-    if (unwritten ? std::isnan(got) : std::fabs(got - d.sum) <= allowed) return;
-    if (++wrong <= 4)
-      ADD_FAILURE() << what << " [" << i << ", " << j << ", " << k << "] is " << got << ", not "
-                    << d.sum;
-  });
-  EXPECT_EQ(wrong, 0) << what;
-}
-
-struct Format {
-  DType x, w, scale;
-};
 #ifdef __SANITIZE_THREAD__  // the barriers are the same for all formats
 const Format kFormats[] = {{DType::kBF16, DType::kBF16, DType::kF32},
                            {DType::kF8E4M3, DType::kI8, DType::kF8E8M0}};
@@ -103,19 +20,14 @@ const Format kFormats[] = {
     {DType::kF8E4M3, DType::kBF16, DType::kF32}};
 #endif
 
-std::string name(const Format& f) {
-  return std::string(dtype_name(f.x)) + " x " + dtype_name(f.w) + "/" + dtype_name(f.scale);
-}
-
 TEST(Linear, MatchesDouble) {
   for (const Format& f : kFormats) {
     for (auto [m, n, k] : {std::tuple{1, 70, 160}, {33, 131, 288}, {5, 3, 32}, {2, 9, 7168}}) {
       if (m == 33 && f.w == DType::kF16) continue;
       for (DType out : {DType::kF32, DType::kBF16}) {
         Arena arena;
-        Activation x = make_activation(arena, f.x, m, k);
-        Weight w = make_weight(arena, f.w, n, k, f.scale, 77);
-        if (f.w != DType::kF8E4M3) w.row0 = 0;
+        Activation x = random_activation(arena, f.x, m, k, Rows::kOdd);
+        Weight w = random_weight(arena, f.w, n, k, f.scale, 77, Rows::kOdd);
         std::vector<Dot> want(m * n);
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = 0; j < n; ++j)
@@ -138,8 +50,8 @@ TEST(Linear, OddWidths) {
     if (f.w == DType::kI8) continue;
     for (auto machine : machines()) {
       Arena arena;
-      Activation x = make_activation(arena, f.x, 3, 147);
-      Weight w = make_weight(arena, f.w, 9, 147, f.scale, 0);
+      Activation x = random_activation(arena, f.x, 3, 147, Rows::kOdd);
+      Weight w = random_weight(arena, f.w, 9, 147, f.scale, 0, Rows::kOdd);
       Tensor y = arena.poison(DType::kF32, {3, 9});
       std::vector<Dot> want(27);
       for (int64_t i = 0; i < 27; ++i)
@@ -153,20 +65,13 @@ TEST(Linear, OddWidths) {
 
 TEST(Linear, ARowDependsOnItselfAlone) {
   Arena arena;
-  Activation x = make_activation(arena, DType::kF8E4M3, 40, 288);
-  Weight w = make_weight(arena, DType::kF8E4M3, 30, 288, DType::kF32, 0);
+  Activation x = random_activation(arena, DType::kF8E4M3, 40, 288, Rows::kOdd);
+  Weight w = random_weight(arena, DType::kF8E4M3, 30, 288, DType::kF32, 0, Rows::kOdd);
   Tensor y = arena.poison(DType::kF32, {40, 30}), one = arena.poison(DType::kF32, {1, 30});
   Machine in_order{32, 0}, shuffled{64, 3, 1};
   target::linear(on(in_order), x, w, y);
   target::linear(on(shuffled), {x.data.slice(0, 37, 38), x.scale.slice(0, 37, 38)}, w, one);
   expect_same(one, y.slice(0, 37, 38), "alone, on another warp width");
-}
-
-// `count` weights of [n, k] cut from one, as experts or heads are.
-std::vector<Weight> cut(const Weight& w, int64_t count, int64_t n, int64_t apart) {
-  std::vector<Weight> out;
-  for (int64_t g = 0; g < count; ++g) out.push_back(w.rows(g * apart, g * apart + n));
-  return out;
 }
 
 TEST(Linear, ExpertsTakeTheirRows) {
@@ -175,9 +80,10 @@ TEST(Linear, ExpertsTakeTheirRows) {
     for (auto machine : machines()) {
       for (bool gathered : {false, true}) {
         Arena arena;
-        Activation x = make_activation(arena, f.x, 50, k);
+        Activation x = random_activation(arena, f.x, 50, k, Rows::kOdd);
         // Experts of FP8 are whole scale blocks apart in released files; here they need not be.
-        auto w = cut(make_weight(arena, f.w, experts * n, k, f.scale, 0), experts, n, n);
+        auto w =
+            cut(random_weight(arena, f.w, experts * n, k, f.scale, 0, Rows::kOdd), experts, n, n);
         Tensor offsets = arena.poison(DType::kI32, {experts + 1});
         Tensor rows = arena.integers(DType::kI32, {45}, 50);
         int ends[] = {0, 3, 3, 40, 41, 45};  // one expert without rows, one with more than a tile
@@ -209,7 +115,7 @@ TEST(Linear, HeadsAndTheirTranspose) {
     for (auto machine : machines()) {
       Arena arena;
       // Two kinds of rows per head, as in kv_b_proj: the second kind is used.
-      Weight whole = make_weight(arena, type, groups * (n + 24), k, DType::kF32, 0);
+      Weight whole = random_weight(arena, type, groups * (n + 24), k, DType::kF32, 0, Rows::kOdd);
       std::vector<Weight> w;
       for (int64_t g = 0; g < groups; ++g)
         w.push_back(whole.rows(g * (n + 24) + 24, (g + 1) * (n + 24)));

@@ -7,23 +7,12 @@
 #include "kernels/cuda/mma_linear.cu.h"
 #endif
 
-#include "gpu/linear_cases.h"
+#include "gpu/mma_cases.h"
 
 namespace hadal {
 namespace {
 
 using namespace reference;
-
-#ifdef __SANITIZE_THREAD__  // the barriers are the same for all formats
-const Format kFormats[] = {{DType::kF8E4M3, DType::kI8, DType::kF8E8M0},
-                           {DType::kBF16, DType::kF8E4M3, DType::kF8E8M0}};
-#else
-const Format kFormats[] = {
-    {DType::kBF16, DType::kBF16, DType::kF32},        {DType::kF8E4M3, DType::kBF16, DType::kF32},
-    {DType::kBF16, DType::kF8E4M3, DType::kF8E8M0},   {DType::kF8E4M3, DType::kF8E4M3, DType::kF32},
-    {DType::kF8E4M3, DType::kF8E4M3, DType::kF8E8M0}, {DType::kBF16, DType::kI8, DType::kF8E8M0},
-    {DType::kF8E4M3, DType::kI8, DType::kF8E8M0}};
-#endif
 
 // Tensor cores have warps of 32.
 std::vector<Machine> narrow_machines() {
@@ -51,7 +40,7 @@ void check_linear(const Format& f, int64_t m, int64_t n, int64_t k, DType out) {
 }
 
 TEST(MmaLinear, FewRows) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     for (int64_t m : {1, 2, 7, 8, 9, 17, 32}) check_linear(f, m, 37, 256, DType::kF32);
     check_linear(f, 3, 150, 128, DType::kBF16);
     check_linear(f, 2, 5, 2176, DType::kF32);  // K shared by eight warps
@@ -59,7 +48,7 @@ TEST(MmaLinear, FewRows) {
 }
 
 TEST(MmaLinear, ManyRows) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     check_linear(f, 33, 67, 384, DType::kF32);
     check_linear(f, 70, 5, 1152, DType::kBF16);  // more steps than stages
   }
@@ -67,7 +56,7 @@ TEST(MmaLinear, ManyRows) {
 
 // Within the kernel of few rows, and within that of tiles.
 TEST(MmaLinear, ARowDependsOnItselfAlone) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     Arena arena;
     Activation x = random_activation(arena, f.x, 60, 1152);
     Weight w = random_weight(arena, f.w, 30, 1152, f.scale, 100);
@@ -87,7 +76,7 @@ TEST(MmaLinear, ARowDependsOnItselfAlone) {
 }
 
 TEST(MmaLinear, TwoWeightsAtOnce) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     Arena arena;
     Activation x = random_activation(arena, f.x, 3, 256);
     Weight w0 = random_weight(arena, f.w, 37, 256, f.scale, 77),
@@ -105,30 +94,14 @@ TEST(MmaLinear, TwoWeightsAtOnce) {
 
 void check_experts(const Format& f, int64_t n, int64_t k, const std::vector<int>& ends,
                    bool gathered) {
-  Arena arena;
-  int64_t experts = static_cast<int64_t>(ends.size()) - 1, m = ends.back();
-  Activation x = random_activation(arena, f.x, m + 5, k);
-  // Experts of FP8 are whole scale blocks apart in released files; here they need not be.
-  auto w = cut(random_weight(arena, f.w, experts * n, k, f.scale), experts, n, n);
-  Tensor offsets = arena.poison(DType::kI32, {experts + 1});
-  Tensor rows = arena.integers(DType::kI32, {m}, m + 5);
-  for (int64_t e = 0; e <= experts; ++e) set(offsets, ends[e], e);
-  std::vector<Dot> want((m + 3) * n, kUnwritten);
-  for (int64_t e = 0; e < experts; ++e)
-    for (int64_t i = ends[e]; i < ends[e + 1]; ++i)
-      for (int64_t j = 0; j < n; ++j)
-        want[i * n + j] = dot(x, gathered ? static_cast<int64_t>(get(rows, i)) : i, w[e], j);
-  for (auto machine : one_machine()) {
-    Tensor y = arena.poison(DType::kBF16, {m + 3, n}, 1);
-    target::mma_grouped_linear(on(machine), x, gathered ? rows.at<int32_t>() : nullptr,
-                               offsets.at<int32_t>(), w, y);
-    expect_dots(y, want, name(f) + " " + describe(machine));
-  }
-  EXPECT_TRUE(arena.padding_untouched());
+  auto launch = [](Machine& m, const Activation& x, const int32_t* rows, const int32_t* offsets,
+                   std::span<const Weight> w,
+                   const Tensor& y) { target::mma_grouped_linear(on(m), x, rows, offsets, w, y); };
+  reference::check_experts(f, n, k, ends, gathered, one_machine(), launch);
 }
 
 TEST(MmaLinear, ExpertsTakeTheirRows) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     check_experts(f, 67, 128, {0, 3, 3, 4, 48, 50}, true);        // few on average
     check_experts(f, 67, 128, {0, 70, 70, 71, 140, 205}, false);  // tiles
   }
@@ -146,7 +119,7 @@ TEST(MmaLinear, ManyExperts) {
 }
 
 TEST(MmaLinear, Heads) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     if (f.x != DType::kBF16) continue;
     for (int64_t m : {3, 40}) {
       Arena arena;
@@ -174,7 +147,7 @@ TEST(MmaLinear, Heads) {
 }
 
 TEST(MmaLinear, HeadsTransposed) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     if (f.x != DType::kBF16 || f.w == DType::kI8) continue;
     for (auto [m, n, k] : {std::tuple{1, 128, 272}, {17, 80, 80}, {75, 48, 144}}) {
       for (int64_t pad : {1, 8}) {  // of y, whose pieces are then whole or not

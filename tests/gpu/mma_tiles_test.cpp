@@ -1,7 +1,7 @@
 // The 128 x 128 tiles of the tensor core products, which the launcher takes for products that are
 // too large for fibers: called here by name, on an emulated tensor core, against double-precision
 // sums.
-#include "gpu/linear_cases.h"
+#include "gpu/mma_cases.h"
 #include "kernels/cuda/mma_linear.cu.h"
 
 namespace hadal {
@@ -9,19 +9,8 @@ namespace {
 
 using namespace reference;
 
-#ifdef __SANITIZE_THREAD__  // the barriers are the same for all formats
-const Format kFormats[] = {{DType::kF8E4M3, DType::kI8, DType::kF8E8M0},
-                           {DType::kBF16, DType::kF8E4M3, DType::kF8E8M0}};
-#else
-const Format kFormats[] = {
-    {DType::kBF16, DType::kBF16, DType::kF32},        {DType::kF8E4M3, DType::kBF16, DType::kF32},
-    {DType::kBF16, DType::kF8E4M3, DType::kF8E8M0},   {DType::kF8E4M3, DType::kF8E4M3, DType::kF32},
-    {DType::kF8E4M3, DType::kF8E4M3, DType::kF8E8M0}, {DType::kBF16, DType::kI8, DType::kF8E8M0},
-    {DType::kF8E4M3, DType::kI8, DType::kF8E8M0}};
-#endif
-
 TEST(MmaTiles, MatchDouble) {
-  for (const Format& f : kFormats) {
+  for (const Format& f : kMmaFormats) {
     Arena arena;
     Activation x = random_activation(arena, f.x, 140, 384);
     Weight w = random_weight(arena, f.w, 150, 384, f.scale, 77);

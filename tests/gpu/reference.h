@@ -180,4 +180,22 @@ inline void expect_same(const Tensor& got, const Tensor& want, const std::string
   expect_close(got, numbers(want), 0, 0, what);
 }
 
+// An op's workspace of NaNs, with a few bytes behind it that must stay as they are.
+struct Workspace {
+  explicit Workspace(int64_t size)
+      : bytes(size),
+        whole(arena.poison(DType::kI8, {bytes + 256})),
+        tensor(whole.slice(0, 0, bytes)) {}
+
+  bool end_untouched() const {
+    for (int64_t i = bytes; i < bytes + 256; ++i)
+      if (get(whole, i) != 0xff) return false;
+    return true;
+  }
+
+  Arena arena;
+  int64_t bytes;
+  Tensor whole, tensor;
+};
+
 }  // namespace hadal::reference
